@@ -1,0 +1,34 @@
+# Every command sets up what is missing first. PYTHON chooses the interpreter that makes .venv.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+export PYTHONSAFEPATH := 1
+
+.PHONY: setup demo test check fmt bench lock
+
+setup:
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup
+	@$(VENV)/bin/playhead demo $(if $(ONCE),--once)
+
+test: setup
+	$(RUN)/pytest
+
+check: setup
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+	$(RUN)/pytest -m "not livekit and not browser and not slow and not gpu"
+
+fmt: setup
+	$(RUN)/ruff format .
+	$(RUN)/ruff check --fix .
+
+bench: setup
+	PYTHONPATH=. $(RUN)/python -m tests.bench.engine_cpu
+	PYTHONPATH=. $(RUN)/python -m tests.bench.room_cpu
+
+lock:
+	$(PYTHON) tools/lock.py

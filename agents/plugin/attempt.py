@@ -1,0 +1,117 @@
+"""Attempt: one try at speaking one text, from the engine into the framework's AudioEmitter.
+
+Lives on the loop of its stream. Whatever ends it, the engine has dropped the request by then.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from livekit import rtc
+from livekit.agents.tts import AudioEmitter
+from livekit.agents.types import TimedString
+from livekit.agents.utils.aio import cancel_and_wait
+
+from playhead.engine.errors import TransportError
+from playhead.engine.messages import Done, Pcm, Submit, Words
+from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
+from playhead.worker.client import EngineClient, Utterance
+
+STALL_S = 5.0
+"""Least time the engine may stay silent once it spoke: it holds back up to a profile's target."""
+SILENT_SAMPLES = SAMPLE_RATE_HZ // 50
+"""20 ms stand for a text without a sound (dots, a lone emoji): the framework expects audio."""
+
+
+class Attempt:
+    """Moves an utterance's results into an emitter that was initialized for 24 kHz mono PCM."""
+
+    def __init__(
+        self, emitter: AudioEmitter, *, timeout_s: float, segmented: bool, all_words: bool
+    ) -> None:
+        """Take where audio goes; `segmented` emitters get their segment with the first audio.
+
+        `all_words` passes on estimated word times too.
+        """
+        self.audible = False
+        """Audio was pushed: from here nothing may be tried again."""
+        self.exact_words = False
+        """The engine timed words exactly."""
+        self._emitter = emitter
+        self._timeout_s = timeout_s
+        self._segmented = segmented
+        self._all_words = all_words
+        self._limit = asyncio.timeout(None)
+        self._complete = True
+
+    async def run(
+        self, client: EngineClient, submit: Submit, more: AsyncIterator[str] | None = None
+    ) -> Done:
+        """Speak until the last sample is pushed; `more` is the text that follows, piece by piece.
+
+        Raises PlayheadError, or TimeoutError if the engine owes audio and stays silent.
+        """
+        writer: asyncio.Task[None] | None = None
+        utterance: Utterance | None = None
+        self._complete = more is None
+        try:
+            async with asyncio.timeout(self._timeout_s) as self._limit:
+                utterance = await client.submit(submit)
+                self._await_audio()
+                if more is not None:
+                    writer = asyncio.create_task(self._write(utterance, more))
+                return await self._read(utterance)
+        finally:
+            if utterance is not None:
+                utterance.cancel()
+            if writer is not None:
+                await cancel_and_wait(writer)
+
+    async def _write(self, utterance: Utterance, more: AsyncIterator[str]) -> None:
+        async for text in more:
+            utterance.append(text)
+        utterance.close()
+        self._complete = True
+        self._await_audio()
+
+    async def _read(self, utterance: Utterance) -> Done:
+        async for result in utterance:
+            if isinstance(result, Pcm):
+                self._push(utterance.request_id, result.pcm)
+            elif isinstance(result, Words):
+                self._time(result)
+            elif isinstance(result, Done):
+                if result.reason == "cancelled":
+                    raise TransportError("the engine stopped; retry when it runs again")
+                if not self.audible:
+                    self._push(utterance.request_id, bytes(SILENT_SAMPLES * SAMPLE_BYTES))
+                return result
+            self._await_audio()
+        raise TransportError("the utterance was cancelled")
+
+    def _await_audio(self) -> None:
+        """Start the time the engine may stay silent anew; no limit while it may lack text."""
+        if self._limit.expired():
+            return  # the attempt is over and about to be told so
+        if not self._complete:
+            self._limit.reschedule(None)
+            return
+        limit_s = max(self._timeout_s, STALL_S) if self.audible else self._timeout_s
+        self._limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+
+    def _push(self, segment_id: str, pcm: bytes) -> None:
+        """Push samples codec frame by codec frame: the emitter passes them on as they are."""
+        if not self.audible and self._segmented:
+            self._emitter.start_segment(segment_id=segment_id)
+        self.audible = True
+        step_bytes = FRAME_SAMPLES * SAMPLE_BYTES
+        for start in range(0, len(pcm), step_bytes):
+            piece = pcm[start : start + step_bytes]
+            num_samples = len(piece) // SAMPLE_BYTES
+            self._emitter.push_frame(rtc.AudioFrame(piece, SAMPLE_RATE_HZ, 1, num_samples))
+
+    def _time(self, words: Words) -> None:
+        self.exact_words = not words.estimated
+        if words.estimated and not self._all_words:
+            return
+        timed = [TimedString(w.text, start_time=w.start_s, end_time=w.end_s) for w in words.words]
+        self._emitter.push_timed_transcript(timed)

@@ -1,0 +1,5 @@
+"""Logger of the plugin."""
+
+import logging
+
+logger = logging.getLogger("livekit.plugins.playhead")

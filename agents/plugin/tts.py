@@ -1,0 +1,226 @@
+"""TTS: playhead as the voice of LiveKit Agents; options are frozen into each stream."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Never
+from weakref import WeakSet
+
+from livekit.agents import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions, tts
+from livekit.agents.types import NOT_GIVEN, NotGiven, NotGivenOr
+from livekit.agents.utils import is_given
+from livekit.plugins.playhead.attempt import Attempt
+from livekit.plugins.playhead.shared_engine import (
+    DEFAULT_PROFILE,
+    EMBEDDED_MODEL,
+    default_engine,
+    given_engine,
+    own_engine,
+)
+from livekit.plugins.playhead.streams import ChunkedStream, SynthesizeStream
+
+from playhead.engine.messages import Sampling, Submit
+from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.worker import sdk_routing
+from playhead.worker.client import EngineClient
+
+MODEL_FAMILY = "qwen3-tts"
+"""Model name where the engine was given: it alone knows which checkpoint it loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A voice the engine can speak with."""
+
+    name: str
+    """What `TTS(voice=...)` takes."""
+    languages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechOptions:
+    """How a text is spoken; a stream keeps the options it was opened with."""
+
+    voice: str | None = None
+    language: str = "auto"
+    instructions: str | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
+
+    def submit(self, request_id: str, text: str, *, closed: bool, live: bool) -> Submit:
+        """Ask for a text in this way of speaking."""
+        return Submit(
+            request_id=request_id,
+            voice=self.voice,
+            language=self.language,
+            instruct=self.instructions,
+            text=text,
+            closed=closed,
+            live=live,
+            sampling=self.sampling,
+            seed=self.seed,
+        )
+
+
+class TTS(tts.TTS[Never]):
+    """Speaks with Qwen3-TTS, or with the small English voice that is part of the package."""
+
+    def __init__(
+        self,
+        *,
+        voice: NotGivenOr[str] = NOT_GIVEN,
+        language: NotGivenOr[str] = NOT_GIVEN,
+        instructions: NotGivenOr[str] = NOT_GIVEN,
+        temperature: NotGivenOr[float] = NOT_GIVEN,
+        top_k: NotGivenOr[int] = NOT_GIVEN,
+        top_p: NotGivenOr[float] = NOT_GIVEN,
+        repetition_penalty: NotGivenOr[float] = NOT_GIVEN,
+        seed: NotGivenOr[int] = NOT_GIVEN,
+        aligned_transcript: NotGivenOr[bool] = NOT_GIVEN,
+        engine: NotGivenOr[EngineClient | str | Path] = NOT_GIVEN,
+        model: NotGivenOr[str] = NOT_GIVEN,
+        profile: NotGivenOr[str] = NOT_GIVEN,
+    ) -> None:
+        """Choose how to speak, and which engine does.
+
+        Without `engine`, and unless `use_engine` lent one, this process loads an engine at first
+        need, or at `prewarm`, and all sessions share it; that needs the package's `engine` extra.
+
+        Args:
+            voice: A name of `list_voices()`; the model's first voice if not given.
+            language: A language of the model, or "auto".
+            instructions: How to speak, in words, for models that take instructions.
+            temperature: Of the talker; 0 is greedy. This and the next three: the model's own
+                value if not given.
+            top_k: How many codes compete; 0 is all of them.
+            top_p: Share of probability that competes.
+            repetition_penalty: Above 1 makes repeated codes less likely.
+            seed: Equal seed, text and options give equal speech; 0 if not given.
+            aligned_transcript: Whether word times go with the audio. If not given: where the
+                engine knows them exactly. True also passes on estimated times.
+            engine: A started client of an engine, or the socket path of a running one.
+            model: Checkpoint folder or Hub name for this process's own engine; the embedded
+                voice if not given.
+            profile: Profile of this process's own engine: a built-in name or a YAML file.
+
+        Raises:
+            ValueError: `model` or `profile` given together with `engine`.
+        """
+        if is_given(engine) and (is_given(model) or is_given(profile)):
+            raise ValueError("model and profile choose this process's own engine: drop engine=")
+        super().__init__(
+            capabilities=tts.TTSCapabilities(
+                streaming=True, aligned_transcript=bool(aligned_transcript)
+            ),
+            sample_rate=SAMPLE_RATE_HZ,
+            num_channels=1,
+        )
+        self._model = model if is_given(model) else EMBEDDED_MODEL
+        if not isinstance(engine, NotGiven):
+            self._model = MODEL_FAMILY
+            self._engine = given_engine(engine)
+        elif is_given(model) or is_given(profile):
+            chosen_profile = profile if is_given(profile) else DEFAULT_PROFILE
+            self._engine = own_engine(self._model, chosen_profile)
+        else:
+            self._engine = default_engine()
+        self._options = SpeechOptions()
+        self._aligned = aligned_transcript
+        self._streams: WeakSet[ChunkedStream | SynthesizeStream] = WeakSet()
+        self.update_options(
+            voice=voice,
+            language=language,
+            instructions=instructions,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+        )
+
+    @property
+    def model(self) -> str:
+        """The model that speaks, as it was named."""
+        return self._model
+
+    @property
+    def provider(self) -> Literal["playhead"]:
+        """Always playhead."""
+        return "playhead"
+
+    def update_options(
+        self,
+        *,
+        voice: NotGivenOr[str] = NOT_GIVEN,
+        language: NotGivenOr[str] = NOT_GIVEN,
+        instructions: NotGivenOr[str] = NOT_GIVEN,
+        temperature: NotGivenOr[float] = NOT_GIVEN,
+        top_k: NotGivenOr[int] = NOT_GIVEN,
+        top_p: NotGivenOr[float] = NOT_GIVEN,
+        repetition_penalty: NotGivenOr[float] = NOT_GIVEN,
+        seed: NotGivenOr[int] = NOT_GIVEN,
+    ) -> None:
+        """Change how the next stream speaks; streams that are open keep theirs."""
+        options, sampling = self._options, self._options.sampling
+        self._options = SpeechOptions(
+            voice=voice if is_given(voice) else options.voice,
+            language=language if is_given(language) else options.language,
+            instructions=instructions if is_given(instructions) else options.instructions,
+            sampling=replace(
+                sampling,
+                temperature=temperature if is_given(temperature) else sampling.temperature,
+                top_k=top_k if is_given(top_k) else sampling.top_k,
+                top_p=top_p if is_given(top_p) else sampling.top_p,
+                repetition_penalty=(
+                    repetition_penalty
+                    if is_given(repetition_penalty)
+                    else sampling.repetition_penalty
+                ),
+            ),
+            seed=seed if is_given(seed) else options.seed,
+        )
+
+    def synthesize(
+        self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> ChunkedStream:
+        """Speak a whole text as fast as spare capacity allows; a live listener needs `stream`."""
+        stream = ChunkedStream(tts=self, input_text=text, conn_options=conn_options)
+        self._streams.add(stream)
+        return stream
+
+    def stream(
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> SynthesizeStream:
+        """Speak text as it is written; the first audio needs the first words only."""
+        stream = SynthesizeStream(tts=self, conn_options=conn_options)
+        self._streams.add(stream)
+        return stream
+
+    def prewarm(self) -> None:
+        """Load or connect the engine in the background; returns at once.
+
+        Called in the main thread before any job starts, it also keeps jobs that are threads from
+        racing for the creation of the SDK's process-wide client.
+        """
+        sdk_routing.touch()
+        self._engine.begin()
+
+    async def list_voices(self) -> list[Voice]:
+        """Return the voices of the engine; waits for it to be loaded."""
+        status = (await self._engine.client()).status()
+        return [Voice(name, status.languages) for name in status.voices]
+
+    async def aclose(self) -> None:
+        """End the streams that are open; the engine stays, other sessions speak through it."""
+        for stream in list(self._streams):
+            await stream.aclose()
+        self._streams.clear()
+
+    def _attempt(self, emitter: tts.AudioEmitter, timeout_s: float, *, segmented: bool) -> Attempt:
+        """Make a stream's next attempt."""
+        all_words = self._aligned is True
+        return Attempt(emitter, timeout_s=timeout_s, segmented=segmented, all_words=all_words)
+
+    def _learn(self, attempt: Attempt) -> None:
+        """Take from a finished attempt whether the engine times words exactly."""
+        if not is_given(self._aligned):
+            self._capabilities.aligned_transcript = attempt.exact_words

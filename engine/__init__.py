@@ -1,0 +1,1 @@
+"""The engine: text in, PCM out, one thread, no transport. Names here import no torch."""

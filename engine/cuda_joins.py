@@ -1,0 +1,152 @@
+"""New streams on the device: settings, pages and constant prompt keys of many slots at once.
+
+A prompt whose constant rows were seen before is copied from the prefix store and needs no model
+run. The store is bounded by entries; the least recently used one gives way. Engine thread only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from playhead.engine.cuda_state import CodecState, TalkerState
+from playhead.engine.cuda_weights import FrameWeights
+from playhead.engine.graphs import PinnedRing
+from playhead.engine.models.config import ResolvedSampling
+from playhead.engine.models.prompt import Prompt
+from playhead.kernels import frame
+from playhead.kernels.attention import PAGE
+from playhead.kernels.sampler import POSITION, REAL_COLUMNS, SEED_HIGH, SEED_LOW, TOP_K
+
+PrefixKey = tuple[bytes, bytes, bytes]
+_WORD = 1 << 32
+
+
+@dataclass(slots=True)
+class SlotStart:
+    """What a slot starts its next segment with."""
+
+    prompt: Prompt
+    sampling: ResolvedSampling
+    seed: int
+    new_stream: bool
+    """False: a new segment of a stream that goes on."""
+    joined: bool = False
+
+
+@dataclass(slots=True)
+class _Entry:
+    index: int
+    num_positions: int
+
+
+class Joins:
+    """Turns opened slots into device state."""
+
+    def __init__(
+        self, weights: FrameWeights, talker: TalkerState, codec: CodecState, pin: bool
+    ) -> None:
+        """Reserve the joiner block; nothing runs."""
+        self._weights, self._talker, self._codec = weights, talker, codec
+        self._columns = frame.JOIN_HEAD + talker.page_table.shape[1]
+        slots = talker.sizes.num_slots
+        self._staged = PinnedRing(4, slots * self._columns, torch.int32, pin)
+        device = weights.code_rows.device
+        self._joiners = torch.zeros(slots * self._columns, dtype=torch.int32, device=device)
+        self._entries: OrderedDict[PrefixKey, _Entry] = OrderedDict()
+        self._free = list(range(talker.sizes.prefix_entries - 1, -1, -1))
+        self.starts: dict[int, SlotStart] = {}
+
+    def join(self, slots: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Set up slots; return (slot, first row, end row) of prompt rows still to be run.
+
+        A prompt whose prefix is not stored is listed with all of its rows.
+        """
+        if not slots:
+            return []
+        staged = self._staged.next()
+        count = len(slots) * self._columns
+        block = staged.numpy()[:count].reshape(len(slots), self._columns)
+        block[:] = 0
+        to_run: list[tuple[int, int, int]] = []
+        most_pages = 0
+        for row, slot in zip(block, slots, strict=True):
+            start = self.starts[slot]
+            done = self._write(row, slot, start)
+            most_pages = max(most_pages, -(-done // PAGE))
+            if done < start.prompt.num_rows:
+                to_run.append((slot, done, start.prompt.num_rows))
+            start.joined = True
+        joiners = self._joiners[:count].view(len(slots), self._columns)
+        joiners.copy_(staged[:count].view(len(slots), self._columns), non_blocking=True)
+        t = self._talker
+        frame.join_streams(
+            joiners, self._weights.start_row, t.carry, t.wholes, t.reals, t.seen, t.page_table,
+            self._codec.frames,
+        )  # fmt: skip
+        if most_pages:
+            frame.copy_prefixes(joiners, t.prefixes, t.cache, most_pages)
+        return to_run
+
+    def _write(self, row: NDArray[np.int32], slot: int, start: SlotStart) -> int:
+        """Fill one joiner; return how many prompt positions come from the store."""
+        prompt, s = start.prompt, start.sampling
+        entry = self._entries.get(prompt.constant_key)
+        if entry is not None:
+            self._entries.move_to_end(prompt.constant_key)
+            row[1], row[2] = entry.index, entry.num_positions
+        row[0] = slot
+        row[3] = 0 if start.new_stream and not start.joined else frame.KEEP_HISTORY
+        wholes = row[4 : 4 + 8]
+        wholes[TOP_K], wholes[TOP_K + 1] = s.top_k, s.predictor_top_k
+        wholes[SEED_LOW], wholes[SEED_HIGH] = _halves(start.seed)
+        wholes[POSITION] = prompt.num_rows
+        reals = row[12 : 12 + REAL_COLUMNS].view(np.float32)
+        reals[:4] = *_stage(s.temperature, s.top_p), s.repetition_penalty
+        reals[4:7] = _stage(s.predictor_temperature, s.predictor_top_p)
+        row[frame.JOIN_HEAD :] = self._talker.pool.table[slot]
+        return 0 if entry is None else entry.num_positions
+
+    def keep_prefix(self, slot: int, num_run: int) -> None:
+        """Store the constant rows of a prompt that was just run, if they were not stored."""
+        prompt, t = self.starts[slot].prompt, self._talker
+        pages = -(-prompt.num_constant_rows // PAGE)
+        if prompt.constant_key in self._entries or not 0 < pages <= t.prefix_pages:
+            return
+        assert num_run >= prompt.num_constant_rows
+        if not self._free:
+            self._free.append(self._entries.popitem(last=False)[1].index)
+        index = self._free.pop()
+        self._entries[prompt.constant_key] = _Entry(index, prompt.num_constant_rows)
+        # Rows after the constant ones may share the last page; positions hide them.
+        for page, cell in enumerate(t.pool.table[slot, :pages].tolist()):
+            t.prefixes[index, :, page].copy_(t.cache[:, cell])
+
+    def prompt_rows(self, slot: int, first: int, last: int) -> Tensor:
+        """Return the talker's input rows [last - first, H] of a slot's prompt."""
+        prompt, w = self.starts[slot].prompt, self._weights
+        device = w.code_rows.device
+        text = torch.from_numpy(prompt.text_ids[first:last]).to(device)
+        codec = torch.from_numpy(prompt.codec_ids[first:last]).to(device)
+        x = w.text_rows[text.clamp(min=0)].masked_fill((text < 0)[:, None], 0.0)
+        x = x + w.codec_rows[codec.clamp(min=0)].masked_fill((codec < 0)[:, None], 0.0)
+        if prompt.speaker is not None and first <= prompt.speaker_row < last:
+            x[prompt.speaker_row - first] += torch.from_numpy(prompt.speaker).to(x)
+        return x
+
+
+def _halves(seed: int) -> tuple[int, int]:
+    """Return the low and high word of a 64-bit key as int32 values."""
+    low, high = seed % _WORD, (seed >> 32) % _WORD
+    return low - _WORD * (low >> 31), high - _WORD * (high >> 31)
+
+
+def _stage(temperature: float, top_p: float) -> tuple[float, float, float]:
+    """Return inverse temperature, top_p and the noise factor of one model; 0 is greedy."""
+    if temperature == 0:
+        return 1.0, 1.0, 0.0
+    return 1.0 / temperature, top_p, 1.0

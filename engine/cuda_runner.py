@@ -1,0 +1,358 @@
+"""CudaRunner: replays captured graphs behind the methods of runner.ModelRunner; engine thread only.
+
+    open/restart ─▶ prefill: joins and prefix copies ─▶ launch_frame ─▶ Flight
+                                                        launch_codec ─▶ Flight   (second stream)
+
+Everything is captured and allocated before the constructor returns; `captures` never grows later.
+The host passes slots, text ids and flags; results come back through pinned memory. At most
+`IN_FLIGHT` flights of a kind may be uncollected. On a CPU the same code runs without graphs,
+through Triton's interpreter: that is how it is tested.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from playhead.engine.cuda_codec import CodecBody, held_values
+from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
+from playhead.engine.cuda_joins import Joins, SlotStart
+from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState, memory_table
+from playhead.engine.cuda_weights import CodecWeights, FrameWeights, fold_codec, fold_frame
+from playhead.engine.errors import TextTooLong
+from playhead.engine.graphs import (
+    CODEC_FRAMES,
+    FRAME_BATCHES,
+    Body,
+    Flight,
+    PinnedRing,
+    Recorder,
+    codec_sizes,
+    pick_size,
+)
+from playhead.engine.models.config import ResolvedSampling
+from playhead.engine.models.loader import Model
+from playhead.engine.models.prompt import Prompt
+from playhead.engine.profile import Profile
+from playhead.engine.runner import PROMPT_POSITIONS, FrameResult
+from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES
+from playhead.kernels.sampler import MAY_END
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT = 3
+"""Uncollected flights of one kind that the pinned rings have room for."""
+CODEC_PIECES = 4
+"""Most replays of one codec flight."""
+PROMPT_ROWS = (16, 64, 256)
+"""Rows of the captured prompt graphs; longer prompts run in pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """Which shapes are captured."""
+
+    frame_batches: tuple[int, ...] = FRAME_BATCHES
+    codec_frames: tuple[int, ...] = CODEC_FRAMES
+    prompt_rows: tuple[int, ...] = PROMPT_ROWS
+    max_codec_streams: int = 256
+
+
+class CudaRunner:
+    """Runs batches of slots by replaying graphs."""
+
+    def __init__(
+        self, frame: FrameWeights, codec: CodecWeights, sizes: StateSizes, graphs: GraphSizes
+    ) -> None:
+        """Allocate all state, print the memory plan, capture every shape."""
+        self.weights, self._codec_weights, self._sizes = frame, codec, sizes
+        self._device = frame.code_rows.device
+        self._on_device = self._device.type == "cuda"
+        self._graphs = graphs
+        rows = max(*graphs.frame_batches, *graphs.prompt_rows)
+        self.talker_state = TalkerState(frame, sizes)
+        self._codec = CodecState(codec, sizes.num_slots)
+        self.buffers = FrameBuffers(frame, self.talker_state, rows)
+        self._joins = Joins(frame, self.talker_state, self._codec, self._on_device)
+        self._recorder = Recorder(self._device)
+        self._codec_recorder = Recorder(self._device)
+        self._codec_pairs = codec_sizes(graphs.max_codec_streams, graphs.codec_frames)
+        most = max(s * f for s, f in self._codec_pairs)
+        self._arena = Arena(
+            max(held_values(codec, self._codec.pasts_of, s, f) for s, f in self._codec_pairs),
+            codec.tables,
+        )
+        # One copy brings both: slots first, then codes.
+        self._codec_input = self.talker_state.wholes.new_zeros(most * (CODEBOOKS + 1))
+        self._samples = torch.zeros(most * FRAME_SAMPLES, device=self._device)
+        self._make_rings(rows, most)
+        self.frame_replays: dict[int, Body] = {}
+        self.codec_replays: dict[tuple[int, int], tuple[Body, CodecBody]] = {}
+        self._prompts: dict[int, tuple[Body, PromptBody]] = {}
+        self._joined: dict[int, torch.cuda.Event | None] = {}
+        """Slots whose join no frame has followed yet."""
+        log.info("device memory planned:\n%s", memory_table(self.memory()))
+        with torch.inference_mode():
+            self._capture_all()
+        self.captures_at_start = self.captures
+        """`captures` when the runner was made: later ones must never happen."""
+
+    def _make_rings(self, rows: int, most: int) -> None:
+        pin, n = self._on_device, IN_FLIGHT + 1
+        self._frame_inputs = PinnedRing(n, 3 * rows, torch.int32, pin)
+        self._frame_outputs = PinnedRing(n, rows * (CODEBOOKS + 1), torch.int32, pin)
+        self._codec_inputs = PinnedRing(CODEC_PIECES * n, most * (CODEBOOKS + 1), torch.int32, pin)
+        self._codec_outputs = PinnedRing(CODEC_PIECES * n, most * FRAME_SAMPLES, torch.float32, pin)
+
+    @property
+    def captures(self) -> int:
+        """Graphs captured so far; constant once the runner is made."""
+        return self._recorder.captures + self._codec_recorder.captures
+
+    @property
+    def frame_stream(self) -> "torch.cuda.Stream | None":
+        """The stream of frames and prompts; None on a CPU."""
+        return self._recorder.stream
+
+    def wait(self) -> None:
+        """Wait until the device has done everything launched so far: benchmarks only."""
+        for recorder in (self._recorder, self._codec_recorder):
+            if recorder.stream is not None:
+                recorder.stream.synchronize()
+
+    def memory(self) -> dict[str, int]:
+        """Return device bytes by part: the plan the runner was built to."""
+        t, c = self.talker_state, self._codec
+        slots = (t.carry, t.wholes, t.reals, t.seen, t.page_table)
+        return {
+            "weights, talker and predictor": self.weights.num_bytes,
+            "weights, codec": self._codec_weights.num_bytes,
+            "prefixes": t.prefixes.nbytes,
+            f"talker keys and values, {self._sizes.pool_pages} pages": t.cache.nbytes,
+            "slots": sum(x.nbytes for x in slots),
+            "codec state": c.pasts.nbytes + c.ring.nbytes,
+            "frame buffers": self.buffers.num_bytes,
+            "codec buffers": self._arena.values.nbytes + self._samples.nbytes,
+        }
+
+    # -- capture
+
+    def _capture_all(self) -> None:
+        """Capture every shape, largest first, over scratch slot 0."""
+        for rows in sorted(self._graphs.frame_batches, reverse=True):
+            body = FrameBody(self.weights, self.talker_state, self.buffers, rows)
+            self.frame_replays[rows] = self._recorder.capture(body.run)
+        for rows in sorted(self._graphs.prompt_rows, reverse=True):
+            prompt = PromptBody(self.weights, self.talker_state, self.buffers, rows)
+            self._prompts[rows] = self._recorder.capture(prompt.run), prompt
+        for streams, frames in self._codec_pairs:
+            codec = CodecBody(
+                self._codec_weights, self._codec, self._arena, streams, frames,
+                self._codec_input[streams:], self._codec_input, self._samples,
+            )  # fmt: skip
+            self.codec_replays[streams, frames] = self._codec_recorder.capture(codec.run), codec
+
+    # -- streams
+
+    def open(self, slot: int, prompt: Prompt, sampling: ResolvedSampling, seed: int) -> None:
+        """Start a stream: nothing of the slot's former stream is left. `prefill` comes next.
+
+        Raises TextTooLong when the prompt does not fit a segment, Busy when no pages are left.
+        """
+        self._reserve(slot, prompt)
+        self._joins.starts[slot] = SlotStart(prompt, sampling, seed, new_stream=True)
+
+    def restart(self, slot: int, prompt: Prompt) -> None:
+        """Start a new talker segment; codec state, seed, frame counter and penalty go on."""
+        self._reserve(slot, prompt)
+        held = self._joins.starts[slot]
+        new = held.new_stream and not held.joined
+        self._joins.starts[slot] = SlotStart(prompt, held.sampling, held.seed, new_stream=new)
+
+    def close(self, slot: int) -> None:
+        """Give the pages of an ended stream back; the slot may be opened again at any time."""
+        self.talker_state.pool.release(slot)
+        self._joins.starts.pop(slot, None)
+
+    def _reserve(self, slot: int, prompt: Prompt) -> None:
+        if prompt.num_rows > self._sizes.prompt_positions:
+            raise TextTooLong(
+                f"the prompt takes {prompt.num_rows} rows, allowed are "
+                f"{self._sizes.prompt_positions}; shorten the instruction, or the text of one "
+                "full-text request"
+            )
+        # One position more: a row that ends may run a surplus frame before the host knows.
+        positions = prompt.num_rows + self._sizes.segment_frames + 1
+        self.talker_state.pool.reserve(slot, min(positions, self._sizes.max_positions))
+
+    @torch.inference_mode()
+    def codec_reset(self, slot: int) -> None:
+        """Forget the codec's past of a slot."""
+        with self._on(self._codec_recorder):
+            self._codec.frames[slot] = 0
+
+    # -- prompts
+
+    @torch.inference_mode()
+    def prefill(self, slots: Sequence[int]) -> None:
+        """Join freshly opened or restarted slots: stored prefixes are copied, the rest is run."""
+        with self._on(self._recorder):
+            for slot, first, last in self._joins.join(slots):
+                self._run_prompt(slot, first, last)
+                self._joins.keep_prefix(slot, last)
+            # A join clears codec frame counts. A collected frame proves that it is over; recorded
+            # speech decodes without one and has to wait.
+            self._joined.update(dict.fromkeys(slots, self._mark(self._recorder)))
+
+    def _run_prompt(self, slot: int, first: int, last: int) -> None:
+        """Run prompt rows first..last - 1 of one slot in captured pieces."""
+        rows = self._joins.prompt_rows(slot, first, last)
+        biggest = max(self._graphs.prompt_rows)
+        sizes = tuple(sorted(self._graphs.prompt_rows))
+        for start in range(first, last, biggest):
+            num = min(biggest, last - start)
+            replay, prompt = self._prompts[pick_size(sizes, num)]
+            prompt.slots.zero_()
+            prompt.positions.zero_()
+            prompt.x.zero_()
+            prompt.slots[:num] = slot
+            torch.arange(start, start + num, out=prompt.positions[:num])
+            prompt.x[:num] = rows[start - first : start - first + num]
+            replay()
+
+    # -- frames
+
+    def frame(
+        self, slots: Sequence[int], text_ids: Sequence[int], may_end: Sequence[bool]
+    ) -> FrameResult:
+        """Make the next frame of each slot and wait for it."""
+        return self.launch_frame(slots, text_ids, may_end).result()
+
+    @torch.inference_mode()
+    def launch_frame(
+        self, slots: Sequence[int], text_ids: Sequence[int], may_end: Sequence[bool]
+    ) -> Flight[FrameResult]:
+        """Start the next frame of each slot; a row that ended before is ended again.
+
+        The next launch may come before this one is collected: a row that ends here then runs one
+        frame too many, which reads `ended` and is dropped.
+        """
+        num = len(slots)
+        rows = pick_size(self._graphs.frame_batches, num)
+        for slot in self._joined.keys() & set(slots) if self._joined else ():
+            del self._joined[slot]
+        staged = self._frame_inputs.next()
+        block = staged.numpy()[: 3 * rows].reshape(3, rows)
+        block[:] = 0
+        block[0, :num], block[1, :num] = slots, text_ids
+        block[2, :num] = np.asarray(may_end, np.int32) * MAY_END
+        landing = self._frame_outputs.next()
+        size = rows * (CODEBOOKS + 1)
+        with self._on(self._recorder):
+            self.buffers.inputs[: 3 * rows].copy_(staged[: 3 * rows], non_blocking=True)
+            self.frame_replays[rows]()
+            record = self.buffers.codes[:rows].view(-1)
+            landing[:size].copy_(record, non_blocking=True)
+            event = self._mark(self._recorder)
+
+        def finish() -> FrameResult:
+            made = landing.numpy()[:size].reshape(rows, CODEBOOKS + 1)[:num]
+            return FrameResult(made[:, :CODEBOOKS].astype(np.int16), made[:, CODEBOOKS] != 0)
+
+        return Flight(finish, event)
+
+    # -- codec
+
+    def codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> NDArray[np.float32]:
+        """Decode the next n frames of each slot: codes [B, n, 16] -> samples [B, n * 1920]."""
+        return self.launch_codec(slots, codes).result()
+
+    @torch.inference_mode()
+    def launch_codec(
+        self, slots: Sequence[int], codes: NDArray[np.int16]
+    ) -> Flight[NDArray[np.float32]]:
+        """Start decoding the next n frames of each slot; any n and B, in captured pieces.
+
+        The samples may be a view of pinned memory: use them before IN_FLIGHT further launches.
+        """
+        num_streams, num_frames, _ = codes.shape
+        for slot in self._joined.keys() & set(slots) if self._joined else ():
+            event = self._joined.pop(slot)
+            if event is not None and self._codec_recorder.stream is not None:
+                self._codec_recorder.stream.wait_event(event)
+        pieces: list[tuple[int, int, int, int, Tensor]] = []
+        with self._on(self._codec_recorder):
+            at = 0
+            while at < num_frames:
+                step = max(f for f in self._graphs.codec_frames if f <= num_frames - at)
+                most = max(s for s, f in self._codec_pairs if f == step)
+                for row in range(0, num_streams, most):
+                    end = min(row + most, num_streams)
+                    landed = self._replay_codec(slots[row:end], codes[row:end, at : at + step])
+                    pieces.append((row, end, at, step, landed))
+                at += step
+            event = self._mark(self._codec_recorder)
+        assert len(pieces) <= CODEC_PIECES, "a codec batch this large has no room in the rings"
+
+        def finish() -> NDArray[np.float32]:
+            if len(pieces) == 1:
+                whole = pieces[0][4].numpy()[: num_streams * num_frames * FRAME_SAMPLES]
+                return whole.reshape(num_streams, -1)
+            samples = np.empty((num_streams, num_frames * FRAME_SAMPLES), np.float32)
+            for row, end, at, step, landed in pieces:
+                part = landed.numpy()[: (end - row) * step * FRAME_SAMPLES]
+                into = slice(at * FRAME_SAMPLES, (at + step) * FRAME_SAMPLES)
+                samples[row:end, into] = part.reshape(end - row, -1)
+            return samples
+
+        return Flight(finish, event)
+
+    def _replay_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Tensor:
+        num, frames, _ = codes.shape
+        streams = min(s for s, f in self._codec_pairs if f == frames and s >= num)
+        replay, body = self.codec_replays[streams, frames]
+        size = streams * (1 + frames * CODEBOOKS)
+        staged = self._codec_inputs.next()
+        block = staged.numpy()[:size]
+        block[:] = 0
+        block[:num] = slots
+        block[streams : streams + codes.size] = codes.reshape(-1)
+        self._codec_input[:size].copy_(staged[:size], non_blocking=True)
+        replay()
+        landing = self._codec_outputs.next()
+        made = body.samples.view(-1)[: num * frames * FRAME_SAMPLES]
+        landing[: made.numel()].copy_(made, non_blocking=True)
+        return landing
+
+    # -- streams of the device
+
+    def _on(self, recorder: Recorder) -> "torch.cuda.StreamContext":
+        return torch.cuda.stream(recorder.stream)
+
+    def _mark(self, recorder: Recorder) -> "torch.cuda.Event | None":
+        if recorder.stream is None:
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(recorder.stream)
+        return event
+
+
+def cuda_runner(model: Model, profile: Profile) -> CudaRunner:
+    """Build the runner that replays captured graphs on the current CUDA device.
+
+    Weights are read straight to the device and folded there; `model` gives folder and config.
+    """
+    dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    held = Model(model.folder, model.config, torch.device("cuda"), dtype)
+    sizes = StateSizes(profile.max_streams, profile.segment_frames, PROMPT_POSITIONS)
+    rows = pick_size(FRAME_BATCHES, min(profile.max_rows, FRAME_BATCHES[-1]))
+    batches = tuple(size for size in FRAME_BATCHES if size <= rows)
+    with torch.inference_mode():
+        frame = fold_frame(model.config, held.main_weights(), sizes.max_positions, dtype)
+        codec = fold_codec(model.config.codec, held.codec_weights(), dtype)
+    torch.cuda.empty_cache()
+    return CudaRunner(frame, codec, sizes, GraphSizes(batches, max_codec_streams=rows))

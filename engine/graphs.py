@@ -1,0 +1,122 @@
+"""CUDA graphs and flights: capture bodies of launches once, replay them, collect results later.
+
+`Recorder` captures; on a CPU it hands the body back to be run eagerly. A `Flight` is a batch
+whose results are on their way: the engine launches it, goes on, and collects it when it is ready.
+Engine thread only.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+FRAME_BATCHES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Rows of the frame graphs; below 8 the library's products are slower, not faster (measured)."""
+CODEC_FRAMES = (1, 2, 4, 8)
+CODEC_STREAMS = (1, 4, 8, 16, 32, 64, 128, 256)
+CODEC_ROW_FRAMES = 512
+"""Most streams times frames of one codec graph."""
+_WARM_RUNS = 2
+
+T = TypeVar("T")
+Body = Callable[[], None]
+
+
+class Flight(Generic[T]):
+    """Results of one launched batch; `finish` runs once, when they are collected."""
+
+    def __init__(self, finish: Callable[[], T], event: "torch.cuda.Event | None" = None) -> None:
+        """Wrap what turns landed bytes into a result; no event means it has landed already."""
+        self._finish, self._event = finish, event
+        self._result: T | None = None
+        self._collected = False
+
+    @classmethod
+    def landed(cls, result: T) -> "Flight[T]":
+        """Return a flight whose result is known: what an eager runner launches."""
+        return cls(lambda: result)
+
+    def ready(self) -> bool:
+        """Return whether `result` would return at once."""
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def result(self) -> T:
+        """Return the result, waiting for the device if it must; the same object every time."""
+        if not self._collected:
+            if self._event is not None:
+                self._event.synchronize()
+            self._result, self._collected = self._finish(), True
+        return self._result  # type: ignore[return-value]
+
+
+class Recorder:
+    """Captures graphs on one stream into one memory pool and counts them."""
+
+    def __init__(self, device: torch.device, *, high_priority: bool = False) -> None:
+        """Make the stream that the graphs are captured in and replayed on."""
+        self.captures = 0
+        self.stream: torch.cuda.Stream | None = None
+        self._pool: Any = None
+        if device.type == "cuda":
+            # Kernels of a graph keep the priority of the stream they were captured in.
+            priority = -1 if high_priority else 0
+            self.stream = torch.cuda.Stream(device, priority)  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, body: Body) -> Body:
+        """Return a function that replays `body` on the current stream.
+
+        The body runs a few times first (compilation, library handles), so it must leave no
+        trace but in scratch rows.
+        """
+        self.captures += 1
+        if self.stream is None:
+            return body
+        current = torch.cuda.current_stream()
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            for _ in range(_WARM_RUNS):
+                body()
+        self.stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
+            body()
+        current.wait_stream(self.stream)
+        return graph.replay
+
+
+class PinnedRing:
+    """Host buffers that take turns, so one launch never overwrites what another still reads."""
+
+    def __init__(self, num_buffers: int, num_values: int, dtype: torch.dtype, pin: bool) -> None:
+        """Allocate page-locked memory where `pin` is set."""
+        self._buffers = [
+            torch.zeros(num_values, dtype=dtype, pin_memory=pin) for _ in range(num_buffers)
+        ]
+        self._turn = 0
+
+    def next(self) -> Tensor:
+        """Return the buffer whose turn it is: free if no more than the others are in flight."""
+        self._turn = (self._turn + 1) % len(self._buffers)
+        return self._buffers[self._turn]
+
+
+def pick_size(sizes: tuple[int, ...], wanted: int) -> int:
+    """Return the smallest captured size that holds `wanted`."""
+    return next(size for size in sizes if size >= wanted)
+
+
+def codec_sizes(
+    max_streams: int,
+    frames: tuple[int, ...] = CODEC_FRAMES,
+    limit: int = CODEC_ROW_FRAMES,
+    streams: tuple[int, ...] = CODEC_STREAMS,
+) -> list[tuple[int, int]]:
+    """Return (streams, frames) of every codec graph, largest first."""
+    top = pick_size(streams, min(max_streams, streams[-1]))
+    pairs = [(s, f) for f in frames for s in streams if s <= top and s * f <= limit]
+    return sorted(pairs, key=lambda pair: -pair[0] * pair[1])

@@ -1,0 +1,102 @@
+"""Intake: checks a Submit against the loaded checkpoint and turns it into a Request."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from playhead.engine.errors import InputError
+from playhead.engine.messages import Recording, Submit
+from playhead.engine.models.config import ResolvedSampling
+from playhead.engine.models.loader import Model
+from playhead.engine.models.prompt import Prompt, build_prompt
+from playhead.engine.profile import Profile
+from playhead.engine.request import FrameCodes, Request
+from playhead.engine.text.feed import RowIds, TextFeed
+from playhead.engine.text.front_end import load_front_end
+from playhead.engine.units import CODEBOOKS
+
+
+@dataclass(frozen=True, slots=True)
+class ValidSubmit:
+    """A Submit whose every part the checkpoint can honour."""
+
+    submit: Submit
+    prompt: Prompt
+    sampling: ResolvedSampling
+    recorded: tuple[FrameCodes, ...]
+
+
+class Intake:
+    """Knows what the checkpoint allows; holds its text front end."""
+
+    def __init__(self, model: Model, profile: Profile) -> None:
+        """Load the front end the checkpoint names; raises CheckpointError."""
+        self._model = model
+        self._profile = profile
+        self._front_end, self._traits = load_front_end(model.text_front_end, model.folder)
+        self._row_ids = RowIds(end=model.config.tts_eos_id, pad=model.config.tts_pad_id)
+
+    @property
+    def exact_times(self) -> bool:
+        """Word times of the front end have a verified error bound."""
+        return self._traits.exact_times
+
+    def check(self, submit: Submit) -> ValidSubmit:
+        """Raise the InputError that says what is wrong, or return the request's parts."""
+        if submit.max_frames is not None and submit.max_frames < 1:
+            raise InputError(f"max_frames is {submit.max_frames}, at least 1 is allowed")
+        return ValidSubmit(
+            submit,
+            self.prompt(submit, ()),
+            self._model.resolve_sampling(submit.sampling),
+            _recorded_frames(submit.recording, self._model.config.num_codes),
+        )
+
+    def prompt(self, submit: Submit, body: Sequence[int]) -> Prompt:
+        """Build the prompt rows of a request's next segment; `body` only in full-text mode."""
+        return build_prompt(
+            self._model,
+            voice=submit.voice,
+            language=submit.language,
+            instruct=submit.instruct,
+            text_mode=submit.text_mode,
+            body=body,
+        )
+
+    def request(self, valid: ValidSubmit, slot: int, now_s: float) -> Request:
+        """Make the request of a slot that was just opened."""
+        submit, config = valid.submit, self._model.config
+        recording = submit.recording
+        request = Request(
+            submit=submit,
+            slot=slot,
+            arrival_s=now_s,
+            feed=None if recording else self._feed(submit),
+            max_frames=min(submit.max_frames or config.max_new_frames, config.max_new_frames),
+            exact_times=recording is not None or self._traits.exact_times,
+            needs_prefill=recording is None,
+        )
+        if recording is not None:
+            request.recorded.extend(valid.recorded)
+            request.pending_words.extend(recording.words)
+        return request
+
+    def _feed(self, submit: Submit) -> TextFeed:
+        segment_frames = self._model.config.segment_frames(self._profile.segment_frames)
+        stream = self._front_end.open()
+        return TextFeed(stream, self._traits, self._row_ids, submit.text_mode, segment_frames)
+
+
+def _recorded_frames(recording: Recording | None, codebook_size: int) -> tuple[FrameCodes, ...]:
+    if recording is None:
+        return ()
+    flat = np.frombuffer(recording.codes, "<u2") if len(recording.codes) % 2 == 0 else np.zeros(0)
+    if len(flat) == 0 or len(flat) % CODEBOOKS:
+        raise InputError(
+            f"recording has {len(recording.codes)} bytes; allowed are whole frames of "
+            f"{CODEBOOKS} two-byte codes"
+        )
+    if int(flat.max()) >= codebook_size:
+        raise InputError(f"recording has code {flat.max()}; allowed are 0 to {codebook_size - 1}")
+    return tuple(flat.reshape(-1, CODEBOOKS).astype(np.int16))

@@ -1,0 +1,1 @@
+"""Text on its way to the talker: front ends that turn written text into units; imports no torch."""

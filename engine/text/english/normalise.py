@@ -1,0 +1,438 @@
+"""From a written piece of text to spoken words and pause marks.
+
+A piece is what stands between white space. `spoken` reads one piece with its neighbours, so the
+result for a piece is final once the next piece is known. Spoken words are lower case; a single
+capital is a letter's name; the pause marks are `,` `.` `?` `!`.
+"""
+
+import re
+import unicodedata
+
+from playhead.engine.text.english import numbers
+
+PAUSES = frozenset(",.?!")
+MONTHS = (
+    "january february march april may june july august september october november december"
+).split()
+SHORT_MONTHS = {name[:3]: name for name in MONTHS if name != "may"} | {"sept": "september"}
+TITLES = {
+    "mr": "mister",
+    "mrs": "missus",
+    "ms": "miz",
+    "dr": "doctor",
+    "prof": "professor",
+    "gen": "general",
+    "sen": "senator",
+    "rep": "representative",
+    "vs": "versus",
+    "no": "number",
+    "ext": "extension",
+    "approx": "approximately",
+    "dept": "department",
+    "tel": "telephone",
+}
+"""Abbreviations after which no sentence ends."""
+CLIPPED = {
+    "st": "street",
+    "ave": "avenue",
+    "rd": "road",
+    "blvd": "boulevard",
+    "apt": "apartment",
+    "etc": "et cetera",
+    "inc": "incorporated",
+    "ltd": "limited",
+    "corp": "corporation",
+    "jr": "junior",
+    "sr": "senior",
+} | SHORT_MONTHS
+"""Abbreviations that may close a sentence."""
+UNITS = {
+    "kg": "kilogram",
+    "g": "gram",
+    "mg": "milligram",
+    "km": "kilometer",
+    "m": "meter",
+    "cm": "centimeter",
+    "mm": "millimeter",
+    "kb": "kilobyte",
+    "mb": "megabyte",
+    "gb": "gigabyte",
+    "tb": "terabyte",
+    "lb": "pound",
+    "lbs": "pound",
+    "oz": "ounce",
+    "mi": "mile",
+    "hr": "hour",
+    "hrs": "hour",
+    "min": "minute",
+    "mins": "minute",
+    "sec": "second",
+    "secs": "second",
+    "s": "second",
+    "ms": "millisecond",
+    "w": "watt",
+    "kw": "kilowatt",
+    "l": "liter",
+    "ml": "milliliter",
+}
+FIXED_UNITS = {
+    "ft": "feet",
+    "mph": "miles per hour",
+    "hz": "hertz",
+    "khz": "kilohertz",
+    "mhz": "megahertz",
+    "ghz": "gigahertz",
+    "f": "fahrenheit",
+    "c": "celsius",
+}
+SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
+"""Scales of amounts of money; of bare figures only the first is one."""
+SCALE_WORDS = frozenset(("hundred", "thousand", "million", "billion", "trillion"))
+CODE_WORDS = frozenset(
+    "code pin number extension passcode digits id zip order ticket case reference "
+    "confirmation".split()
+)
+"""Words after which four and more figures are read one by one."""
+SYMBOLS = {
+    "&": "and",
+    "@": "at",
+    "%": "percent",
+    "+": "plus",
+    "=": "equals",
+    "°": "degrees",
+    "×": "times",
+}
+DOMAINS = "com|org|net|edu|gov|io|dev|ai|co|us|uk|app|info"
+
+_DRESSING = re.compile(r"[*_`~|<>\[\]{}\"“”„«»]+")
+_SCAN = re.compile(
+    rf"""
+    (?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)\S*\w|[\w-]+(?:\.[\w-]+)*\.(?:{DOMAINS})\b)
+  | (?P<money>[$€£]\s?\d[\d,]*(?:\.\d+)?)(?P<scale>(?:k|m|bn?)\b)?
+  | (?P<iso>\b(?:19|20)\d\d-\d\d?-\d\d?\b)
+  | (?P<slash_date>\b\d\d?/\d\d?/(?:\d{{4}}|\d\d)\b)
+  | (?P<phone>\+?\b\d?(?:[-.]?\(?\d{{3}}\)?[-.])\d{{3}}[-.]\d{{4}}\b
+    |\b\d{{3}}-\d{{4}}\b|\(\d{{3}}\))
+  | (?P<time>\b\d\d?:\d\d(?::\d\d)?)(?P<half>[ap]\.?m\b\.?)?
+  | (?P<hour>\b\d\d?)(?P<hour_half>[ap]\.?m\b\.?)
+  | (?P<ordinal>\b\d[\d,]*)(?:st|nd|rd|th)\b
+  | (?P<fraction>\b\d\d?/\d\d?\b)
+  | (?P<span>\b\d[\d,.]*\d|\b\d)[-–](?=\d)
+  | (?P<number>-?(?:\d[\d,]*\d|\d)(?:\.\d+)?|\.\d+)(?P<unit>°?[a-zA-Z]{{1,4}}\b)?
+  | (?P<dotted>\b(?:[A-Za-z]\.){{2,}}|\b(?:[A-Za-z]\.)+[A-Za-z]\b)
+  | (?P<word>[A-Za-z]+(?:'[A-Za-z]+)*'?)
+  | (?P<stop>\.{{2,}}|[.!?…]+)
+  | (?P<comma>[,;:()]|—|–|--+)
+  | (?P<symbol>[&@%+=°×\#])
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_TIMELIKE = re.compile(r"\d(?::\d\d)?$")
+_LONE_DASH = re.compile(r"[-–—•]+$")
+_ENDS_WITH_MARK = re.compile(r"[,;:.!?…)]$")
+_MAYBE_ABBREVIATION = re.compile(
+    r"(?:^|[^A-Za-z])(?:[A-Za-z]\.)+$|(?:^|[^A-Za-z])([A-Za-z]{2,6})\.$"
+)
+
+
+def plain(piece: str) -> str:
+    """Strip white space, quotes, brackets of markup, accents; typographic apostrophes to plain."""
+    text = piece.strip().replace("’", "'").replace("‘", "'")
+    text = _DRESSING.sub("", text)
+    if text.isascii():
+        return text.strip("'")
+    kept = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in kept if not unicodedata.combining(char)).strip("'")
+
+
+def needs_next(core: str) -> bool:
+    """The reading of this piece (after `plain`) can depend on the piece behind it."""
+    if not _ENDS_WITH_MARK.search(core):
+        return True
+    return _may_be_abbreviation(core)
+
+
+def _may_be_abbreviation(core: str) -> bool:
+    match = _MAYBE_ABBREVIATION.search(core)
+    if match is None:
+        return False
+    word = match.group(1)
+    return word is None or word.lower() in TITLES or word.lower() in CLIPPED
+
+
+def spoken(core: str, before: str, after: str) -> list[str]:
+    """Return the words and pause marks of a piece; all three are pieces after `plain`."""
+    if _LONE_DASH.fullmatch(core):
+        return [","] if before else []
+    reader = _Reader(before, after)
+    for match in _SCAN.finditer(core):
+        reader.read(match, core)
+    return _merge_pauses(reader.out)
+
+
+def _merge_pauses(tokens: list[str]) -> list[str]:
+    """Keep one mark where several meet: the strongest, the first of equals."""
+    out: list[str] = []
+    for token in tokens:
+        if token in PAUSES and out and out[-1] in PAUSES:
+            if out[-1] == ",":
+                out[-1] = token
+        else:
+            out.append(token)
+    return out
+
+
+class _Reader:
+    """Reads the matches of one piece into spoken words."""
+
+    def __init__(self, before: str, after: str) -> None:
+        self.out: list[str] = []
+        self._before = before
+        self._after = after
+
+    def read(self, match: re.Match[str], core: str) -> None:
+        kind = match.lastgroup or ""
+        kind = {"scale": "money", "half": "time", "hour_half": "hour", "unit": "number"}.get(
+            kind, kind
+        )
+        getattr(self, f"_read_{kind}")(match, core)
+
+    def _say(self, words: str) -> None:
+        self.out.extend(words.split())
+
+    def _read_mail(self, match: re.Match[str], core: str) -> None:
+        address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match.group("mail"), flags=re.I)
+        for part in re.findall(r"[A-Za-z]+|\d+|[@./_-]", address):
+            if part.isdigit():
+                self._say(numbers.digits(part))
+            elif part.isalpha():
+                self._word(part.lower())
+            else:
+                self._say(
+                    {"@": "at", ".": "dot", "/": "slash", "_": "underscore"}.get(part, "dash")
+                )
+
+    def _read_money(self, match: re.Match[str], core: str) -> None:
+        amount = match.group("money").replace(" ", "")
+        sign, figures = amount[0], amount[1:].rstrip(",")
+        scale = SCALES.get((match.group("scale") or "").lower())
+        following = self._after.lower().strip(".,;:!?") if match.end() == len(core) else ""
+        if scale:
+            self._say(f"{numbers.decimal(figures)} {scale} {numbers.COINS[sign][0]}s")
+        elif following in SCALE_WORDS:
+            self._say(numbers.decimal(figures))
+        else:
+            self._say(numbers.money(sign, figures))
+        self._trailing_comma(amount)
+
+    def _trailing_comma(self, figures: str) -> None:
+        if figures.endswith(","):
+            self.out.append(",")
+
+    def _date(self, year: int, month: int, day: int) -> None:
+        if not 1 <= month <= 12:
+            self._say(f"{numbers.cardinal(month)} {numbers.cardinal(day)} {numbers.year(year)}")
+            return
+        full = year if year > 99 else 2000 + year
+        self._say(f"{MONTHS[month - 1]} {numbers.ordinal(day)}")
+        self.out.append(",")
+        self._say(numbers.year(full))
+
+    def _read_iso(self, match: re.Match[str], core: str) -> None:
+        year, month, day = (int(part) for part in match.group("iso").split("-"))
+        self._date(year, month, day)
+
+    def _read_slash_date(self, match: re.Match[str], core: str) -> None:
+        month, day, year = (int(part) for part in match.group("slash_date").split("/"))
+        self._date(year, month, day)
+
+    def _read_phone(self, match: re.Match[str], core: str) -> None:
+        groups = re.findall(r"\d+", match.group("phone"))
+        for index, group in enumerate(groups):
+            if index:
+                self.out.append(",")
+            self._say(numbers.digits(group))
+        if match.group("phone").endswith(")"):
+            self.out.append(",")
+
+    def _half(self, half: str | None) -> None:
+        if half:
+            self._say(f"{half[0].upper()} M")
+
+    def _read_time(self, match: re.Match[str], core: str) -> None:
+        parts = [int(part) for part in match.group("time").split(":")]
+        self._say(numbers.clock(parts[0], parts[1]))
+        if len(parts) > 2:
+            self._say(f"and {numbers.cardinal(parts[2])} seconds")
+        if parts[1] == 0 and not match.group("half") and not self._half_follows():
+            self._say("o'clock" if parts[0] <= 12 else "hundred")
+        self._half(match.group("half"))
+
+    def _half_follows(self) -> bool:
+        return re.match(r"[ap]\.?m\b", self._after, re.I) is not None
+
+    def _read_hour(self, match: re.Match[str], core: str) -> None:
+        self._say(numbers.cardinal(int(match.group("hour"))))
+        self._half(match.group("hour_half"))
+
+    def _read_ordinal(self, match: re.Match[str], core: str) -> None:
+        self._say(numbers.ordinal(int(match.group("ordinal").replace(",", ""))))
+
+    def _read_fraction(self, match: re.Match[str], core: str) -> None:
+        top, bottom = (int(part) for part in match.group("fraction").split("/"))
+        if (top, bottom) == (24, 7) or bottom == 0:
+            self._say(f"{numbers.cardinal(top)} {numbers.cardinal(bottom)}")
+            return
+        name = {2: "half", 4: "quarter"}.get(bottom, numbers.ordinal(bottom))
+        plural = "halves" if (name, top > 1) == ("half", True) else name + "s" * (top > 1)
+        self._say(f"{numbers.cardinal(top)} {plural}")
+
+    def _read_span(self, match: re.Match[str], core: str) -> None:
+        self._figures(match.group("span"))
+        self._say("to")
+
+    def _figures(self, figures: str) -> None:
+        """Say a bare number as the words before it suggest: date, year, code or count."""
+        before = self._before.lower().strip(".,;:!?#")
+        bare = figures.rstrip(",.")
+        is_plain = bare.isdigit()
+        if is_plain and int(bare) <= 31 and self._after_month(before):
+            self._say(numbers.ordinal(int(bare)))
+        elif is_plain and before in CODE_WORDS and len(bare) >= 3:
+            self._say(numbers.digits(bare))
+        elif is_plain and len(bare) == 4 and ("1100" <= bare <= "1999" or "2000" <= bare <= "2099"):
+            self._say(numbers.year(int(bare)))
+        elif is_plain and len(bare) > 4:
+            self._say(numbers.digits(bare))
+        else:
+            self._say(numbers.decimal(bare))
+
+    def _after_month(self, before: str) -> bool:
+        """The word before is a month, and not a verb that looks like one."""
+        if before in ("may", "march", "mar"):
+            return self._before[:1] == "M"
+        return before in MONTHS or before in SHORT_MONTHS
+
+    def _read_number(self, match: re.Match[str], core: str) -> None:
+        figures, unit = match.group("number"), match.group("unit") or ""
+        start = match.start()
+        if figures.startswith("-"):
+            if start == 0:
+                self._say("minus")
+            figures = figures[1:]
+        if start and core[start - 1] == "#":
+            self._say("number")
+        glued = start > 0 and core[start - 1].isalpha()
+        if glued and len(figures) > 2 and figures.isdigit():
+            self._say(numbers.digits(figures))
+        else:
+            self._figures(figures)
+        self._trailing_comma(figures)
+        if unit:
+            self._unit(unit, figures)
+
+    def _unit(self, unit: str, figures: str) -> None:
+        bare = unit.lstrip("°")
+        low = bare.lower()
+        if unit.startswith("°"):
+            self._say("degrees")
+        if low in UNITS and bare != "s":
+            self._say(UNITS[low] + ("" if figures == "1" else "s"))
+        elif low in FIXED_UNITS:
+            self._say(FIXED_UNITS[low])
+        elif bare in ("k", "K"):
+            self._say(SCALES[low])
+        elif bare == "s" or low == "th":
+            self._plural()
+        elif low == "x":
+            self._say("times")
+        elif bare:
+            self._word(bare)
+
+    def _plural(self) -> None:
+        """Make the number just said a plural: 'nineteen nineties'."""
+        last = self.out[-1]
+        self.out[-1] = last[:-1] + "ies" if last.endswith("y") else last + "s"
+
+    def _read_dotted(self, match: re.Match[str], core: str) -> None:
+        letters = match.group("dotted").replace(".", "")
+        known = {"eg": "for example", "ie": "that is"}.get(letters.lower())
+        self._say(known or " ".join(letters.upper()))
+        at_end = match.end() == len(core) and core.endswith(".")
+        if at_end and not known and (not self._after or self._after[0].isupper()):
+            self.out.append(".")
+
+    def _read_word(self, match: re.Match[str], core: str) -> None:
+        word = match.group("word").rstrip("'")
+        low = word.lower()
+        dotted = core[match.end() : match.end() + 1] == "."
+        before = self._before.strip(",.;:")
+        after_figure = _TIMELIKE.search(before) is not None and match.start() == 0
+        if low in ("am", "pm") and (after_figure or word == "PM"):
+            self._say(f"{low[0].upper()} M")
+        elif after_figure and (low in UNITS or low in FIXED_UNITS) and low not in ("m", "s", "c"):
+            self._unit(word, before)
+        elif dotted and low in TITLES and (low != "no" or self._after[:1].isdigit()):
+            self._say(TITLES[low])
+        elif dotted and low in CLIPPED:
+            self._clipped(low)
+        elif low in ("mr", "mrs", "dr", "vs", "etc"):
+            self._say((TITLES | CLIPPED)[low])
+        else:
+            self._word(word)
+            if low in SCALE_WORDS and before[:1] in numbers.COINS:
+                self._say(numbers.COINS[before[0]][0] + "s")
+
+    def _clipped(self, low: str) -> None:
+        named = self._before[:1].isupper() or self._before[:1].isdigit()
+        if low == "st" and self._after[:1].isupper() and not named:
+            self._say("saint")
+        else:
+            self._say(CLIPPED[low])
+
+    def _word(self, word: str) -> None:
+        """Say a word, or its letters where it is an acronym or a lone capital."""
+        if len(word) == 1:
+            self.out.append(
+                word.upper() if word not in "aIA" or self._spelled(word) else word.lower()
+            )
+        elif word.isupper() and len(word) <= 5 and not word.isalpha():
+            self.out.append(word.lower())
+        else:
+            self.out.append(word if word.isupper() and len(word) <= 5 else word.lower())
+
+    def _spelled(self, word: str) -> bool:
+        """A capital A is a letter among letters and figures, and inside a sentence."""
+        if word != "A":
+            return False
+        if re.match(r"[A-Z]([,.]|$)|\d[\d,.]*$", self._after) or not self._after:
+            return True
+        return bool(self._before) and self._before[-1] not in ".?!:"
+
+    def _read_stop(self, match: re.Match[str], core: str) -> None:
+        marks = match.group("stop")
+        if marks == "." and self._is_abbreviation_dot(match.start(), core):
+            return
+        self.out.append("?" if "?" in marks else "!" if "!" in marks else ".")
+
+    def _is_abbreviation_dot(self, at: int, core: str) -> bool:
+        word = re.search(r"([A-Za-z]+)$", core[:at])
+        if word is None or at != len(core) - 1:
+            return False
+        low = word.group(1).lower()
+        if low in TITLES and (low != "no" or self._after[:1].isdigit()):
+            return bool(self._after)
+        if low not in CLIPPED or not self._after:
+            return False
+        return not self._after[0].isupper() or low in SHORT_MONTHS or low == "st"
+
+    def _read_comma(self, match: re.Match[str], core: str) -> None:
+        if match.group("comma") == "(" and not self.out and not self._before:
+            return
+        self.out.append(",")
+
+    def _read_symbol(self, match: re.Match[str], core: str) -> None:
+        symbol = match.group("symbol")
+        if symbol == "#":
+            return
+        self._say(SYMBOLS[symbol])

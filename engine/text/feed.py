@@ -1,0 +1,184 @@
+"""TextFeed: the text rows of one request, in talker segments, with the times of its words.
+
+The talker takes one text row a frame. A feed knows whether the next row exists yet, when a
+segment's text is over, and in which frame each word's rows went in. Torch-free, engine thread.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from playhead.engine.messages import TextMode, Word
+from playhead.engine.text.front_end import TextStream, Traits
+from playhead.engine.text.unit import TextUnit
+from playhead.engine.units import FRAME_S
+
+CHARS_PER_S = 14.6
+"""Mean speaking rate; the prior for word times where rows do not tell them."""
+SEGMENT_FILL = 0.6
+"""Share of a segment's frames after which it closes at the next sentence end."""
+HARD_FILL = 0.9
+"""Share after which it closes at the next word end."""
+LENGTH_FACTOR = 3.0
+LENGTH_EXTRA_FRAMES = 40
+"""Frames a segment may take: rows x frames per row x factor + extra; more is a runaway."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds:
+    """Text ids that are not text: the row at the end of the text, and after it."""
+
+    end: int
+    pad: int
+
+
+class TextFeed:
+    """Rows of one request's text; one segment is open at a time."""
+
+    def __init__(
+        self,
+        stream: TextStream,
+        traits: Traits,
+        row_ids: RowIds,
+        mode: TextMode,
+        segment_frames: int,
+    ) -> None:
+        """Take a front-end stream that nothing was pushed into yet."""
+        self.closed = False
+        self.num_chars = 0
+        self.words: list[Word] = []
+        """Words timed since the last `take_words`, in frames' time of the request."""
+        self._stream = stream
+        self._traits = traits
+        self._ids = row_ids
+        self._mode = mode
+        self._segment_limit = segment_frames
+        self._units: deque[TextUnit] = deque()
+        self._rows: deque[int] = deque()
+        self._segment_rows = 0
+        self._closing = False
+        self._end_fed = False
+        self._last_end_s = 0.0
+
+    def push(self, text: str) -> None:
+        """Add text; units that later text can no longer change become rows."""
+        self.num_chars += len(text)
+        self._units.extend(self._stream.push(text))
+
+    def close(self) -> None:
+        """No more text comes."""
+        if not self.closed:
+            self.closed = True
+            self._units.extend(self._stream.close())
+
+    @property
+    def speakable(self) -> bool:
+        """Any row waits to be spoken."""
+        return bool(self._rows) or any(unit.token_ids for unit in self._units)
+
+    @property
+    def exhausted(self) -> bool:
+        """The segment has no text and none will come: there is nothing to speak."""
+        return self.closed and self._segment_rows == 0 and not self.speakable
+
+    @property
+    def has_row(self) -> bool:
+        """The row of the next frame is known."""
+        if self._mode == "full":
+            return True
+        return bool(self._rows) or self._closing or self.speakable or self.closed
+
+    @property
+    def may_end(self) -> bool:
+        """The model may end the segment: its text is complete (and, in step, all of it went in)."""
+        if self._traits.in_step:
+            return self._closing and not self._rows
+        return self._closing or (self.closed and not self._units)
+
+    def segment_body(self, frame: int) -> list[int]:
+        """Take the text of the next full-text segment: sentences up to the segment's fill."""
+        body: list[int] = []
+        while self._units:
+            unit = self._units.popleft()
+            self._time_word(unit, frame + len(body) * self._traits.frames_per_row)
+            body.extend(unit.token_ids)
+            filled = len(body) * self._traits.frames_per_row / self._segment_limit
+            if (unit.sentence_end and filled > SEGMENT_FILL) or filled > HARD_FILL:
+                break
+        self._segment_rows = len(body)
+        self._closing = True
+        return body
+
+    def begin_segment(self) -> None:
+        """Start the next segment's rows."""
+        self._segment_rows = 0
+        self._closing = False
+        self._end_fed = False
+
+    def next_row(self, frame: int, segment_frame: int) -> int:
+        """Return the text id of frame `frame` of the request, `segment_frame` of its segment."""
+        if self._mode == "full":
+            return self._ids.pad
+        self._fill_rows(frame, segment_frame)
+        if self._rows:
+            self._segment_rows += 1
+            return self._rows.popleft()
+        assert self._closing, "asked for a row that is not known yet"
+        if self._end_fed:
+            return self._ids.pad
+        self._end_fed = True
+        return self._ids.end
+
+    def overdue(self, segment_frame: int) -> bool:
+        """The segment ran far past its text: stop it."""
+        if not self._closing or self._rows:
+            return segment_frame >= self._segment_limit
+        allowed = self._segment_rows * self._traits.frames_per_row * LENGTH_FACTOR
+        return segment_frame >= min(allowed + LENGTH_EXTRA_FRAMES, self._segment_limit)
+
+    @property
+    def more_segments(self) -> bool:
+        """Text is left, or may still come, after the segment that just ended."""
+        return self.speakable or not self.closed
+
+    def take_words(self) -> list[Word]:
+        """Return and forget the words timed so far."""
+        words, self.words = self.words, []
+        return words
+
+    def take_rest(self) -> list[Word]:
+        """Time what was never spoken (trailing marks, emoji) at the end, so no text is lost."""
+        while self._units:
+            self._time_word(self._units.popleft(), 0)
+        return self.take_words()
+
+    def _fill_rows(self, frame: int, segment_frame: int) -> None:
+        """Move the next unit's rows in; decide whether the segment closes behind it."""
+        while not self._rows and not self._closing:
+            if not self._units:
+                self._closing = self.closed
+                return
+            unit = self._units.popleft()
+            self._time_word(unit, frame)
+            self._rows.extend(unit.token_ids)
+            rows = self._segment_rows + len(unit.token_ids)
+            filled = max(segment_frame, rows * self._traits.frames_per_row) / self._segment_limit
+            if (unit.sentence_end and filled > SEGMENT_FILL) or filled > HARD_FILL:
+                self._closing = True
+
+    def _time_word(self, unit: TextUnit, frame: float) -> None:
+        """Set a unit's times: exact rows where the front end tells them, else the prior's pace."""
+        traits = self._traits
+        if not unit.token_ids:
+            start_s = end_s = self._last_end_s
+        elif unit.word_rows is not None:
+            start_s = (frame + unit.word_rows[0]) * FRAME_S
+            end_s = (frame + unit.word_rows[1]) * FRAME_S
+        elif traits.frames_per_row <= 2.0:
+            start_s = (frame + traits.lag_frames) * FRAME_S
+            end_s = start_s + len(unit.token_ids) * traits.frames_per_row * FRAME_S
+        else:
+            start_s = max(frame * FRAME_S, self._last_end_s)
+            end_s = start_s + len(unit.text) / CHARS_PER_S
+        start_s = max(start_s, self._last_end_s)
+        self._last_end_s = max(end_s, start_s)
+        self.words.append(Word(unit.text, start_s, self._last_end_s))

@@ -1,0 +1,22 @@
+"""TextUnit: a piece of text that later text can no longer change; torch-free, any thread."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TextUnit:
+    """One word with the marks and white space around it, as the talker's text rows."""
+
+    text: str
+    """Slice of the input; the texts of all units of a stream joined are the input, exactly."""
+    token_ids: tuple[int, ...]
+    """Text rows, one a token; empty for text that has no sound (emoji, markdown)."""
+    sentence_end: bool
+    """A sentence ends behind this unit: speech may pause or change its segment here."""
+    word_rows: tuple[float, float] | None = None
+    """Frames in which the word sounds, counted from the frame of the unit's first row.
+
+    Only front ends in step with the frames know them (half frames occur: a row holds two slots
+    of 40 ms). The lead of the text over the sound is already in them: a first row that announces
+    the next frame's sound gives (1.0, ...). The end may lie in a later unit's rows.
+    """

@@ -1,0 +1,1 @@
+"""Benchmarks: scripts to run by hand, each alone."""

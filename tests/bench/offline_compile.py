@@ -1,0 +1,202 @@
+"""Compile every launch of the graphs at true shapes for a device that is not here.
+
+Bodies run over tensors without storage while launches are recorded instead of made; each distinct
+one is compiled to machine code by Triton's own tools. Shows what the interpreter cannot: type and
+shape errors of the real compiler, spills, shared memory over the limit.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+HOPPER = GPUTarget("cuda", 90, 32)
+SHARED_LIMIT_BYTES = 227 * 1024
+_TYPES = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
+
+
+class Launches:
+    """Distinct launches seen while recording, in order."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, tuple[JITFunction, ASTSource, dict[str, int]]] = {}
+
+    def record(self, function: JITFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note one launch: the specialisation Triton would pick for these arguments."""
+        options = {k: kwargs.pop(k) for k in ("num_warps", "num_stages") if k in kwargs}
+        signature: dict[str, str] = {}
+        constants: dict[tuple[int], Any] = {}
+        attributes: dict[tuple[int], Any] = {}
+        for index, (param, value) in enumerate(zip(function.params, args, strict=True)):
+            if param.is_constexpr:
+                signature[param.name], constants[(index,)] = "constexpr", value
+            elif isinstance(value, torch.Tensor):
+                signature[param.name] = _TYPES[value.dtype]
+                if value.storage_offset() * value.element_size() % 16 == 0:
+                    attributes[(index,)] = [["tt.divisibility", 16]]
+            elif isinstance(value, float):
+                signature[param.name] = "fp32"
+            elif value == 1 and not param.do_not_specialize:
+                signature[param.name], constants[(index,)] = "constexpr", 1
+            else:
+                signature[param.name] = "i64" if value >= 1 << 31 else "i32"
+                if value % 16 == 0 and not param.do_not_specialize:
+                    attributes[(index,)] = [["tt.divisibility", 16]]
+        source = ASTSource(function, signature, constants, attributes)
+        key = f"{function.fn.__name__} {signature} {constants} {attributes} {options}"
+        self.sources.setdefault(key, (function, source, options))
+
+
+def record(run: Callable[[], None], into: Launches) -> None:
+    """Run `run` with every kernel launch recorded instead of made."""
+    made = JITFunction.run
+
+    def instead(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        into.record(self, args, kwargs)
+
+    JITFunction.run = instead
+    try:
+        run()
+    finally:
+        JITFunction.run = made
+
+
+def resources(cubin: bytes) -> tuple[int, int]:
+    """Return registers a thread and stack bytes of a compiled kernel."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "-res-usage", file.name]
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"REG:(\d+) STACK:(\d+)", told.stdout + told.stderr)
+    assert found is not None, told
+    return int(found[1]), int(found[2])
+
+
+def compile_all(
+    launches: Launches, only: str = "", say: Callable[[str], None] = print
+) -> list[str]:
+    """Compile each launch; return what failed or does not fit the device."""
+    wrong: list[str] = []
+    for key, (function, source, options) in launches.sources.items():
+        if only not in function.fn.__name__:
+            continue
+        name, started_s = function.fn.__name__, time.perf_counter()
+        try:
+            made = triton.compile(source, target=HOPPER, options=options)
+        except Exception as error:  # every failure is told, with the launch it belongs to
+            wrong.append(
+                f"{name}: {type(error).__name__}: {str(error)[-400:]} {error.__cause__}\n"
+                f"   {key[:600]}"
+            )
+            say(f"FAIL {name}")
+            continue
+        shared = made.metadata.shared
+        if shared > SHARED_LIMIT_BYTES:
+            wrong.append(f"{name}: {shared} bytes of shared memory\n   {key[:300]}")
+        took_s = time.perf_counter() - started_s
+        registers, stack = resources(made.asm["cubin"])
+        if stack:
+            wrong.append(f"{name}: spills, {stack} bytes of stack\n   {key[:900]}")
+        say(
+            f"{name} {options} shared {shared} B, {registers} registers, compiled in {took_s:.1f} s"
+        )
+    return wrong
+
+
+def variants() -> None:
+    """Launch what spike_tune times beside the defaults."""
+    from playhead.kernels import attention, conv
+    from playhead.kernels.conv import ConvWeight, Rows, Snake
+    from playhead.kernels.skinny import SkinnyScratch, skinny_product
+    from tests.bench.spike_tune import CONVS, PRODUCTS, TILES, candidates
+
+    def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        return torch.empty(*shape, dtype=dtype, device="meta")
+
+    for product in PRODUCTS:
+        for plan in candidates(product):
+            x = empty(8, product.depth * (2 if product.gated else 1))
+            y = empty(8, product.outputs)
+            scratch = SkinnyScratch(64 * 8 * product.outputs, 1024, y)
+            weight = empty(product.outputs, product.depth)
+            source = y if product.gated else None
+            skinny_product(x, weight, y, scratch, plan, y, product.gated, source, 1e-6)
+    whole = torch.int32
+    for block, warps in ((32, 4), (64, 8), (128, 8)):
+        scratch = attention.SplitScratch(8, 16, 8, 128, 3, y)
+        norms = (empty(128, dtype=torch.float32), empty(128, dtype=torch.float32))
+        attention.paged_attention(
+            empty(8, 4096), empty(99, 2, 8, 16, 128), empty(9, 36, dtype=whole),
+            empty(8, dtype=whole), empty(8, dtype=whole), norms,
+            empty(576, 128, dtype=torch.float32), empty(8, 2048), scratch, 1e-6, empty(8, 2048),
+            True, block, warps,
+        )  # fmt: skip
+    for channels, outputs, taps, per_frame in CONVS:
+        ones = empty(outputs, dtype=torch.float32)
+        weight = ConvWeight(empty(taps * channels, outputs), ones, taps, 1)
+        held = Rows(empty(64, taps - 1 + 4 * per_frame, channels), taps - 1)
+        into = Rows(empty(64, 4 * per_frame, outputs), 0)
+        for tile in TILES:
+            if channels % tile.depth == 0 and tile.outputs <= 2 * outputs:
+                conv.causal_conv(held, weight, curved=into, snake=Snake(ones, ones), tile=tile)
+
+
+def main() -> None:
+    """Record the frame, prompt, join and codec bodies at true shapes and compile them."""
+    from playhead.engine.cuda_codec import CodecBody, held_values
+    from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
+    from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState
+    from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES
+    from playhead.kernels import frame
+    from tests.bench.true_shapes import true_config, true_weights
+
+    config = true_config(talker_layers=1)
+    sizes = StateSizes(64, 512, 64)
+    weights, codec = true_weights("meta", torch.bfloat16, sizes.max_positions, config)
+    talker, state = TalkerState(weights, sizes), CodecState(codec, sizes.num_slots)
+    buffers = FrameBuffers(weights, talker, 64)
+    launches = Launches()
+    for rows in (8, 64):
+        record(FrameBody(weights, talker, buffers, rows).run, launches)
+    record(PromptBody(weights, talker, buffers, 16).run, launches)
+    joiners = torch.empty(4, 20 + talker.page_table.shape[1], dtype=torch.int32, device="meta")
+
+    def join() -> None:
+        frame.join_streams(joiners, weights.start_row, talker.carry, talker.wholes, talker.reals,
+                           talker.seen, talker.page_table, state.frames)  # fmt: skip
+        frame.copy_prefixes(joiners, talker.prefixes, talker.cache, 1)
+
+    record(join, launches)
+    arena = Arena(held_values(codec, state.pasts_of, 64, 8), codec.tables)
+    flat = torch.empty(512 * (CODEBOOKS + 1), dtype=torch.int32, device="meta")
+    samples = torch.empty(512 * FRAME_SAMPLES, device="meta")
+    for streams, frames in ((1, 1), (8, 1), (8, 4), (64, 8)):
+        body = CodecBody(codec, state, arena, streams, frames, flat[streams:], flat, samples)
+        record(body.run, launches)
+    record(variants, launches)
+    print(f"{len(launches.sources)} distinct launches")
+    wrong = compile_all(launches, *sys.argv[1:])
+    print("\n".join(wrong) or "all compiled")
+    raise SystemExit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

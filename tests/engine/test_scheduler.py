@@ -1,0 +1,252 @@
+"""schedule(): order of classes, hold-back, chunk growth, wake-up; by table and by simulation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from playhead.engine.admission import StepCosts, busy_share, retry_s
+from playhead.engine.profile import Profile
+from playhead.engine.scheduler import LIVE, OFFLINE, SPECULATIVE, Columns, Plan, schedule
+from playhead.engine.units import FRAME_S
+
+PROFILE = Profile(max_rows=4, flat_rows=2)
+NOW_S = 100.0
+
+
+def row(**given: object) -> dict[str, object]:
+    """A live stream in the middle of an utterance with 0.6 s ahead, unless told otherwise."""
+    values: dict[str, object] = {
+        "kind": LIVE,
+        "arrival_s": NOW_S - 5.0,
+        "audible": True,
+        "needs_prefill": False,
+        "can_frame": True,
+        "undecoded": 0,
+        "slack_s": 0.6,
+        "frozen": False,
+    }
+    return values | given
+
+
+STARTING = {"audible": False, "slack_s": 0.0, "arrival_s": NOW_S - 0.01}
+
+
+def columns(*rows: dict[str, object]) -> Columns:
+    kinds = {"audible": np.bool_, "needs_prefill": np.bool_, "can_frame": np.bool_}
+    kinds |= {"frozen": np.bool_, "kind": np.int64, "undecoded": np.int64}
+    arrays = {
+        name: np.array([r[name] for r in rows], kinds.get(name, np.float64)) for name in row()
+    }
+    return Columns(**arrays)
+
+
+def plan(*rows: dict[str, object], profile: Profile = PROFILE) -> Plan:
+    return schedule(columns(*rows), NOW_S, profile, margin_s=0.05)
+
+
+def test_nothing_runs_while_everyone_is_above_low() -> None:
+    result = plan(row(), row(slack_s=0.9))
+    assert result.idle
+    assert result.wake_s == pytest.approx(NOW_S + 0.6 - PROFILE.low_s)
+
+
+def test_first_audio_runs_at_once_and_takes_a_free_rider_along() -> None:
+    result = plan(row(slack_s=0.9), row(slack_s=0.7), row(**STARTING))
+    assert result.frame == (2, 1), "the starter first, then the neediest of those below target"
+
+
+def test_beyond_target_nobody_rides_along() -> None:
+    assert plan(row(slack_s=1.2), row(**STARTING)).frame == (1,)
+
+
+def test_below_low_all_below_target_fill_the_batch() -> None:
+    result = plan(row(slack_s=0.2), row(slack_s=0.5), row(slack_s=0.8), row(slack_s=1.5))
+    assert result.frame == (0, 1, 2)
+
+
+def test_starter_past_its_budget_no_longer_outranks_a_stream_about_to_run_dry() -> None:
+    old = STARTING | {"arrival_s": NOW_S - 2.0}
+    dry = row(slack_s=0.05)
+    one = replace(PROFILE, max_rows=1, flat_rows=1)
+    assert plan(row(**old), dry, profile=one).frame == (1,)
+    assert plan(row(**STARTING), dry, profile=one).frame == (0,)
+
+
+def test_oldest_starter_first_and_urgent_by_deadline() -> None:
+    young = STARTING | {"arrival_s": NOW_S - 0.01}
+    elder = STARTING | {"arrival_s": NOW_S - 0.2}
+    result = plan(row(**young), row(**elder), row(slack_s=0.12), row(slack_s=0.03))
+    assert result.frame == (1, 0, 3, 2)
+
+
+def test_text_wait_is_never_stepped() -> None:
+    assert plan(row(can_frame=False, slack_s=0.0)).frame == ()
+
+
+def test_offline_runs_on_an_idle_device_and_only_fills_spare_rows_beside_live() -> None:
+    offline = row(kind=OFFLINE, audible=False, slack_s=0.0)
+    assert plan(offline, offline).frame == (0, 1)
+    assert plan(offline, row(slack_s=0.1), row(slack_s=0.1)).frame == (1, 2)
+    assert plan(offline, row(slack_s=0.1)).frame == (1, 0)
+
+
+def test_speculative_before_offline_after_live() -> None:
+    waiting = row(kind=SPECULATIVE, audible=False, slack_s=0.0)
+    offline = row(kind=OFFLINE, audible=False, slack_s=0.0)
+    assert plan(offline, waiting).frame == (1, 0)
+    assert plan(waiting, row(slack_s=0.1), row(slack_s=0.2)).frame == (1, 2)
+
+
+def test_first_chunk_is_one_frame() -> None:
+    result = plan(row(**STARTING, undecoded=3))
+    assert [(c.row, c.num_frames) for c in result.codec] == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("slack_s", "undecoded", "frames"),
+    [(0.05, 5, 1), (0.15, 5, 1), (0.30, 5, 3), (0.50, 6, 6), (0.90, 5, None), (0.9, 12, 6)],
+)
+def test_chunk_is_as_long_as_the_slack_held(
+    slack_s: float, undecoded: int, frames: int | None
+) -> None:
+    result = plan(row(slack_s=slack_s, undecoded=undecoded, can_frame=False))
+    assert [c.num_frames for c in result.codec] == ([] if frames is None else [frames])
+
+
+def test_new_arrival_shrinks_other_chunks_to_what_lifts_them_to_the_guard() -> None:
+    steady = row(slack_s=0.14, undecoded=6)
+    assert plan(steady).codec[0].num_frames == 1
+    needy = row(slack_s=0.30, undecoded=6)
+    assert plan(needy).codec[0].num_frames == 3
+    assert plan(needy, row(**STARTING)).codec == ()
+
+
+def test_frozen_stream_does_not_wake_the_engine() -> None:
+    assert plan(row(frozen=True, slack_s=1.1)).wake_s == np.inf
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 2.0), st.integers(0, 12), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=24,
+    )
+)
+def test_plan_bounds_hold(rows: list[tuple[float, int, bool, bool]]) -> None:
+    """Never more rows than allowed, never a chunk longer than held slack, never beyond target."""
+    cols = columns(
+        *(row(slack_s=s if a else 0.0, undecoded=u, audible=a, can_frame=f) for s, u, a, f in rows)
+    )
+    result = schedule(cols, NOW_S, PROFILE, 0.05)
+    assert len(result.frame) <= PROFILE.max_rows and len(result.codec) <= PROFILE.max_rows
+    assert len(set(result.frame)) == len(result.frame)
+    for i in result.frame:
+        assert cols.can_frame[i] and cols.ahead_s[i] < PROFILE.target_s
+    for chunk in result.codec:
+        assert 1 <= chunk.num_frames <= cols.undecoded[chunk.row]
+        assert chunk.num_frames == 1 or chunk.num_frames * FRAME_S <= cols.slack_s[chunk.row]
+    if result.idle:
+        assert result.wake_s > NOW_S
+
+
+class Stream:
+    """A stream in the little simulation: plays from its first published frame on."""
+
+    def __init__(self, arrival_s: float, frames: int) -> None:
+        self.arrival_s, self.left = arrival_s, frames
+        self.undecoded = self.published = 0
+        self.dry_s = 0.0
+        self.first_s: float | None = None
+        self.late_s = 0.0
+
+    def publish(self, frames: int, now_s: float) -> None:
+        if self.first_s is None:
+            self.first_s = now_s
+        elif now_s > self.dry_s:
+            self.late_s += now_s - self.dry_s
+        self.dry_s = max(self.dry_s, now_s) + frames * FRAME_S
+        self.undecoded -= frames
+
+
+def simulate(arrivals: list[tuple[float, int]], profile: Profile) -> tuple[list[Stream], float]:
+    """Run schedule() against fixed step costs; return the streams and the most audio held."""
+    streams = [Stream(s, f) for s, f in sorted(arrivals)]
+    now_s, held_s = 0.0, 0.0
+    for _ in range(20_000):
+        live = [s for s in streams if s.arrival_s <= now_s and (s.left or s.undecoded)]
+        future = [s.arrival_s for s in streams if s.arrival_s > now_s]
+        if not live:
+            if not future:
+                return streams, held_s
+            now_s = min(future)
+            continue
+        cols = columns(
+            *(
+                row(
+                    arrival_s=s.arrival_s,
+                    audible=s.first_s is not None,
+                    can_frame=s.left > 0,
+                    undecoded=s.undecoded,
+                    slack_s=0.0 if s.first_s is None else s.dry_s - now_s,
+                )
+                for s in live
+            )
+        )
+        result = schedule(cols, now_s, profile, margin_s=0.03)
+        if result.idle:
+            now_s = min([result.wake_s, *future])
+            continue
+        for chunk in result.codec:
+            now_s += 0.002 * chunk.num_frames
+        for chunk in result.codec:
+            live[chunk.row].publish(chunk.num_frames, now_s)
+        if result.frame:
+            now_s += 0.010 + 0.002 * len(result.frame)
+            for i in result.frame:
+                live[i].left -= 1
+                live[i].undecoded += 1
+        held_s = max([held_s, *(s.dry_s - now_s for s in live if s.first_s is not None)])
+    raise AssertionError("the simulation did not end: somebody starves")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.0, 6.0), st.integers(5, 60)), min_size=1, max_size=9),
+)
+def test_no_stream_starves_or_stutters_below_full_load(arrivals: list[tuple[float, int]]) -> None:
+    profile = Profile(max_rows=8, flat_rows=4)
+    streams, held_s = simulate(arrivals, profile)
+    assert all(s.first_s is not None for s in streams)
+    assert sum(s.late_s for s in streams) == 0.0
+    assert held_s <= profile.target_s + 2 * FRAME_S
+
+
+def test_admission_accepts_until_the_busy_limit_and_then_says_when() -> None:
+    costs, profile = StepCosts(0.010, 0.002, 0.004), Profile(max_rows=8, max_streams=64)
+    admitted = 0
+    while retry_s(admitted, 64 - admitted, costs, profile) is None:
+        admitted += 1
+    assert busy_share(admitted, costs, profile) <= profile.busy_limit
+    assert busy_share(admitted + 1, costs, profile) > profile.busy_limit
+    assert (retry_s(admitted, 1, costs, profile) or 0) > 0
+    assert retry_s(0, 0, costs, profile) is not None
+
+
+def test_first_stream_is_accepted_however_dear_the_last_steps_were() -> None:
+    dear, profile = StepCosts(1.0, 1.0, 1.0), Profile()
+    assert retry_s(0, 1, dear, profile) is None
+    assert retry_s(1, 1, dear, profile) is not None
+
+
+def test_costs_learn_from_steps() -> None:
+    costs = StepCosts()
+    for _ in range(400):
+        costs.saw_frame(1, 0.020)
+        costs.saw_frame(4, 0.032)
+        costs.saw_codec(4, 0.016)
+    assert costs.frame_s(1) == pytest.approx(0.020, abs=0.002)
+    assert costs.frame_s(4) == pytest.approx(0.032, abs=0.002)
+    assert costs.codec_frame_s == pytest.approx(0.004, abs=1e-4)

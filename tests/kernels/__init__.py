@@ -1,0 +1,1 @@
+"""Kernel tests; see conftest.py for where they run."""

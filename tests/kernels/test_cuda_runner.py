@@ -1,0 +1,85 @@
+"""The captured runner's code on a CPU, frame for frame and sample for sample with the eager one."""
+
+import numpy as np
+import pytest
+import torch
+
+from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+from playhead.engine.cuda_state import StateSizes
+from playhead.engine.cuda_weights import fold_codec, fold_frame
+from playhead.engine.messages import Sampling
+from playhead.engine.models.loader import Model, load_model
+from playhead.engine.models.prompt import Prompt, build_prompt
+from playhead.engine.models.synthetic import write_checkpoint
+from playhead.engine.runner import ModelRunner
+from tests.kernels.interpreter import ON_DEVICE
+
+pytestmark = pytest.mark.skipif(
+    ON_DEVICE,
+    reason="the tiny heads are narrower than a matrix instruction; gpu_spike checks there",
+)
+SETTINGS = (
+    Sampling(repetition_penalty=1.5),
+    Sampling(temperature=0.0, predictor_top_p=0.6, predictor_top_k=0),
+)
+SIZES = StateSizes(max_streams=4, segment_frames=32, prompt_positions=64, prefix_entries=2)
+GRAPHS = GraphSizes(frame_batches=(2,), codec_frames=(1,), prompt_rows=(16,),
+                    max_codec_streams=1)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    folder = tmp_path_factory.mktemp("tiny")
+    return load_model(write_checkpoint(folder, "tiny", dtype=torch.float32))
+
+
+def captured(model: Model) -> CudaRunner:
+    """Build the runner under test from the same files."""
+    config = model.config
+    frame_weights = fold_frame(config, model.main_weights(), SIZES.max_positions, torch.float32)
+    codec = fold_codec(config.codec, model.codec_weights(), torch.float32)
+    return CudaRunner(frame_weights, codec, SIZES, GRAPHS)
+
+
+@pytest.fixture(scope="module")
+def runners(model: Model) -> tuple[ModelRunner, CudaRunner]:
+    return ModelRunner(model, SIZES.max_streams, SIZES.segment_frames), captured(model)
+
+
+def prompt(model: Model, voice: str, body: tuple[int, ...] = ()) -> Prompt:
+    mode = "full" if body else "streaming"
+    return build_prompt(
+        model, voice=voice, language="auto", instruct=None, text_mode=mode, body=body
+    )
+
+
+@pytest.mark.slow
+def test_frames_segments_and_samples_match_the_eager_runner(
+    model: Model, runners: tuple[ModelRunner, CudaRunner]
+) -> None:
+    """fp32: the same codes in sampled and greedy rows, samples within 1e-5 of a peak above 0.1."""
+    slots, eager, mine = [3, 1], *runners
+    before, codes, wanted_pcm, pcm = mine.captures, [], [], []
+    for runner in runners:
+        runner.open(3, prompt(model, "ryan"), model.resolve_sampling(SETTINGS[0]), seed=2**33 + 5)
+        runner.open(1, prompt(model, "eric", (5, 6)), model.resolve_sampling(SETTINGS[1]), seed=1)
+        runner.prefill(slots)
+    for step in range(3):
+        if step == 2:  # a new segment, from a stored prefix: noise counter and penalty go on
+            for runner in runners:
+                runner.restart(3, prompt(model, "ryan"))
+                runner.prefill([3])
+        ids, may_end = [40 + step, 50 + step], [False, True]
+        wanted = eager.frame(slots, ids, may_end)
+        flight = mine.launch_frame(slots, ids, may_end)
+        assert np.array_equal(flight.result().codes, wanted.codes), step
+        assert flight.ready() and not flight.result().ended.any()
+        codes.append(wanted.codes)
+    pair = np.stack([frame[0] for frame in codes], 0)[None]
+    for part in (pair[:, :1], pair[:, 1:]):
+        wanted_pcm.append(eager.codec([3], part))
+        pcm.append(mine.codec([3], part).copy())
+    assert np.abs(wanted_pcm[1]).max() > 0.1
+    for got, expected in zip(pcm, wanted_pcm, strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert mine.captures == before

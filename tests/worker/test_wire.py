@@ -1,0 +1,104 @@
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from playhead.engine.errors import TransportError
+from playhead.engine.messages import (
+    Accepted,
+    Append,
+    Cancel,
+    Close,
+    Done,
+    Failed,
+    Pcm,
+    Playback,
+    PlaybackSnapshot,
+    Recording,
+    Refused,
+    Sampling,
+    Starved,
+    Submit,
+    Word,
+    Words,
+)
+from playhead.worker.carrier import EngineStatus
+from playhead.worker.wire import MAX_PAYLOAD_BYTES, FrameBuffer, decode, encode
+
+KINDS = (
+    *(Submit, Append, Close, Cancel, Playback),
+    *(Accepted, Refused, Pcm, Words, Starved, Done, Failed, EngineStatus),
+)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+st.register_type_strategy(float, finite)
+text = st.text(max_size=40)
+st.register_type_strategy(str, text)
+messages: st.SearchStrategy[Any] = st.one_of(*(st.from_type(kind) for kind in KINDS))
+
+
+@given(st.lists(messages, max_size=6), st.integers(1, 50))
+def test_every_message_survives_when_cut_anywhere(sent: list[Any], cut: int) -> None:
+    data = b"".join(encode(message) for message in sent)
+    buffer = FrameBuffer()
+    got: list[Any] = []
+    for start in range(0, len(data), cut):
+        got.extend(buffer.feed(data[start : start + cut]))
+    assert got == sent
+
+
+def test_payloads_keep_their_fields_when_a_message_has_bytes() -> None:
+    submit = Submit("r", recording=Recording(b"\x01\x02", (Word("a ", 0.0, 0.5),)))
+    snapshot = PlaybackSnapshot("r", 1.0, 2, 1, 1.5, 0.0, 0, "playing", "exact")
+    for message in (submit, Pcm("r", 0, b"\x00\xff" * 960, 1), Playback(snapshot)):
+        assert list(FrameBuffer().feed(encode(message))) == [message]
+
+
+@pytest.mark.parametrize(
+    ("header", "payload", "says"),
+    [
+        (b"{", b"", "not JSON"),
+        (b"\xff\xfe", b"", "not JSON"),
+        (b"[]", b"", "allowed is an object"),
+        (b"{}", b"", "unknown message type None"),
+        (b'{"type":"Shout"}', b"", "unknown message type 'Shout'"),
+        (b'{"type":["Close"]}', b"", "unknown message type"),
+        (b'{"type":"Close"}', b"", "lacks 'request_id'"),
+        (b'{"type":"Close","request_id":7}', b"", "Close.request_id: got int"),
+        (b'{"type":"Close","request_id":"a","x":1}', b"", "no field 'x'"),
+        (b'{"type":"Close","request_id":"a"}', b"z", "belong to no field"),
+        (b'{"type":"Submit","request_id":"a","seed":true}', b"", "Submit.seed: got bool"),
+        (b'{"type":"Submit","request_id":"a","seed":NaN}', b"", "NaN"),
+        (b'{"type":"Submit","request_id":"a","text_mode":"loud"}', b"", "'loud'"),
+        (b'{"type":"Submit","request_id":"a","sampling":3}', b"", "not an object"),
+        (
+            b'{"type":"Pcm","request_id":"a","start_sample":0,"pcm":4,"num_frames":1}',
+            b"ab",
+            "ends 2 bytes early",
+        ),
+        (
+            b'{"type":"Pcm","request_id":"a","start_sample":0,"pcm":-1,"num_frames":1}',
+            b"",
+            "holds its length",
+        ),
+        (b"[" * 100_000, b"", "not JSON"),
+    ],
+)
+def test_decode_says_what_is_wrong_when_a_frame_is_bad(
+    header: bytes, payload: bytes, says: str
+) -> None:
+    with pytest.raises(TransportError, match=says.replace("(", r"\(")):
+        decode(header, payload)
+
+
+def test_feed_refuses_when_a_frame_is_over_the_limit() -> None:
+    with pytest.raises(TransportError, match="allowed is"):
+        list(FrameBuffer().feed(struct.pack(">II", 10, MAX_PAYLOAD_BYTES + 1)))
+
+
+def test_encode_refuses_when_a_message_is_over_the_limit_or_no_number() -> None:
+    with pytest.raises(TransportError, match="allowed is"):
+        encode(Pcm("r", 0, bytes(MAX_PAYLOAD_BYTES + 2), 1))
+    with pytest.raises(TransportError, match="can't be sent"):
+        encode(Submit("r", sampling=Sampling(temperature=float("nan"))))

@@ -1,0 +1,1 @@
+"""The recipe of the embedded voice; see README.md here."""

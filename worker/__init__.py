@@ -1,0 +1,1 @@
+"""The asyncio edge: LiveKit rooms, carriers, command line."""

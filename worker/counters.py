@@ -1,0 +1,48 @@
+"""RoomCounters: what the rooms of one process did, as plain numbers; any thread."""
+
+import threading
+
+from playhead.worker.events import Finished, Interrupted, SpeakerEvent, SpeechError, Started
+
+
+class RoomCounters:
+    """Counts since start, shared by every room of a process."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._lock = threading.Lock()
+        self._counts: dict[str, float] = dict.fromkeys(
+            ("rooms", "started", "finished", "interrupted", "errors", "unauthorized"), 0.0
+        )
+        self._counts |= {"underruns": 0.0, "heard_s": 0.0, "reports_dropped": 0.0}
+
+    def add(self, name: str, value: float = 1.0) -> None:
+        """Add to one counter."""
+        with self._lock:
+            self._counts[name] += value
+
+    def event(self, event: SpeakerEvent) -> None:
+        """Count what a speaker told its room."""
+        if isinstance(event, Started):
+            self.add("started")
+        elif isinstance(event, SpeechError):
+            self.add("errors")
+        elif isinstance(event, Finished | Interrupted):
+            self.add("finished" if isinstance(event, Finished) else "interrupted")
+            self.add("underruns", event.gaps)
+            self.add("heard_s", event.heard_s)
+
+    def snapshot(self) -> dict[str, float]:
+        """Return name -> count."""
+        with self._lock:
+            return dict(self._counts)
+
+
+def exposition(groups: dict[str, dict[str, float]]) -> str:
+    """Return numbers in Prometheus' text format, each named playhead_<group>_<name>."""
+    lines = [
+        f"playhead_{group}_{name} {value:.9g}"
+        for group, numbers in groups.items()
+        for name, value in numbers.items()
+    ]
+    return "\n".join(lines) + "\n"

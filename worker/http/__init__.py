@@ -1,0 +1,1 @@
+"""The HTTP and WebSocket face of an engine, shaped like OpenAI's speech endpoint."""

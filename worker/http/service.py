@@ -1,0 +1,122 @@
+"""Service: what every route shares: the engine, its readiness, the keys and the counters.
+
+Lives on one loop. Ready means: the engine answered, and spoke one utterance since it last began.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+
+from playhead.engine.errors import InputError, PlayheadError
+from playhead.engine.messages import Submit
+from playhead.worker.client import EngineClient, Utterance
+from playhead.worker.http.fields import Known
+from playhead.worker.http.keys import Account, KeyRing
+from playhead.worker.http.options import HttpOptions
+from playhead.worker.http.problem import Problem
+from playhead.worker.http.prometheus import HttpCounters
+from playhead.worker.http.voices import Models, Voices
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.1
+WARM_TEXT = "Ready to speak."
+NOT_READY_RETRY_S = 2.0
+
+
+class Service:
+    """The speaking side of the HTTP service; routes are its clients."""
+
+    def __init__(self, client: EngineClient, options: HttpOptions) -> None:
+        """Take a client that may not be started yet. Raises ConfigError for a bad keys file."""
+        self.client = client
+        self.options = options
+        self.keys = KeyRing(options.keys_file, options.keys)
+        self.counters = HttpCounters()
+        self.draining = False
+        self._aliases = Voices(options.voice_aliases)
+        self._models = Models(options.model)
+        self._warm = False
+        self._instructable = False
+
+    @property
+    def ready(self) -> bool:
+        """New work is taken."""
+        return self._warm and not self.draining and self.client.status().ready
+
+    def known(self) -> Known:
+        """Return what can be asked for now."""
+        status = self.client.status()
+        return Known(
+            voices=status.voices,
+            languages=status.languages,
+            aliases=self._aliases,
+            models=self._models,
+            max_chars=self.options.max_chars,
+            instructable=self._instructable,
+        )
+
+    def check_ready(self) -> None:
+        """Raise Problem 503 while no new work is taken."""
+        if not self.ready:
+            reason = "draining: it will end soon" if self.draining else "not ready yet"
+            raise Problem(503, "not_ready", f"the server is {reason}", retry_s=NOT_READY_RETRY_S)
+
+    @contextlib.asynccontextmanager
+    async def speaking(self, submit: Submit) -> AsyncIterator[Utterance]:
+        """Ask the engine and hold the utterance; it is cancelled on any way out.
+
+        Raises Busy, InputError, TransportError or Problem.
+        """
+        utterance = await self.client.submit(submit)
+        self.counters.utterances += 1
+        try:
+            yield utterance
+        finally:
+            utterance.cancel()
+
+    @contextlib.contextmanager
+    def holding(self, account: Account) -> Iterator[None]:
+        """Count one live utterance against its key. Raises Problem 429 or 503."""
+        self.check_ready()
+        with account.stream():
+            self.counters.live_utterances += 1
+            try:
+                yield
+            finally:
+                self.counters.live_utterances -= 1
+
+    def spend(self, account: Account, num_chars: int) -> None:
+        """Take characters from a key's minute; raises Problem 429."""
+        account.spend(num_chars, time.monotonic())
+
+    async def keep_warm(self) -> None:
+        """Speak one utterance whenever a fresh engine is there; runs until cancelled."""
+        while True:
+            status = self.client.status()
+            if not status.ready:
+                self._warm = False
+            elif not self._warm:
+                with contextlib.suppress(PlayheadError):
+                    await self._warm_up()
+            await asyncio.sleep(POLL_S)
+
+    async def _warm_up(self) -> None:
+        voices = self.client.status().voices
+        submit = Submit("warm-up", text=WARM_TEXT, closed=True, live=False)
+        async with self.speaking(submit) as utterance:
+            async for _ in utterance:
+                continue
+        self._instructable = await self._follows_instructions()
+        self._warm = True
+        logger.info("warmed up, %d voices", len(voices))
+
+    async def _follows_instructions(self) -> bool:
+        probe = Submit("probe", text="", instruct="Speak calmly.", closed=True, live=False)
+        try:
+            async with self.speaking(probe):
+                return True
+        except InputError:
+            return False

@@ -1,0 +1,167 @@
+"""POST /v1/audio/speech: a file at full speed, or a stream paced by what its client took."""
+
+import base64
+import json
+import logging
+import socket
+from typing import Any
+
+from aiohttp import web
+
+from playhead.engine.errors import PlayheadError
+from playhead.engine.messages import Done, Pcm
+from playhead.engine.units import SAMPLE_BYTES
+from playhead.worker.client import Utterance
+from playhead.worker.http.edge import ACCOUNT, REQUEST_ID
+from playhead.worker.http.fields import SpeechRequest, read_speech
+from playhead.worker.http.formats import FORMAT_TABLE, encoder
+from playhead.worker.http.pace import ClientClock, Pacer
+from playhead.worker.http.problem import Problem, problem_of
+from playhead.worker.http.schema import parse_object
+from playhead.worker.http.service import Service
+
+logger = logging.getLogger(__name__)
+
+SEND_BUFFER_BYTES = 16_384
+"""A third of a second of PCM: what the system may hold of a stream beside the client itself."""
+STOP_HEADER = "X-Playhead-Stop"
+
+
+class SpeechRoute:
+    """Handles speech requests for one service."""
+
+    def __init__(self, service: Service) -> None:
+        """Share the service."""
+        self._service = service
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request. Raises Problem or an error of the engine before the first byte."""
+        if request.content_type != "application/json":
+            raise Problem(415, "unsupported_media_type", "allowed is application/json")
+        body = parse_object(await request.read())
+        self._service.check_ready()
+        asked = read_speech(body, self._service.known(), request[REQUEST_ID])
+        account = request[ACCOUNT]
+        with self._service.holding(account):
+            self._service.spend(account, asked.num_chars)
+            async with self._service.speaking(asked.submit) as utterance:
+                if not asked.live:
+                    return await self._file(asked, utterance)
+                return await self._stream(request, asked, utterance)
+
+    async def _file(self, asked: SpeechRequest, utterance: Utterance) -> web.Response:
+        made = encoder(asked.response_format, live=False)
+        reason = "stop"
+        async for result in utterance:
+            if isinstance(result, Pcm):
+                made.push(result.pcm)
+                self._service.counters.audio_samples += len(result.pcm) // SAMPLE_BYTES
+            elif isinstance(result, Done):
+                reason = result.reason
+        content_type = FORMAT_TABLE[asked.response_format].content_type
+        headers = {"Content-Type": content_type, STOP_HEADER: reason}
+        return web.Response(body=made.end(), headers=headers)
+
+    async def _stream(
+        self, request: web.Request, asked: SpeechRequest, utterance: Utterance
+    ) -> web.StreamResponse:
+        sender = _Sender(request, asked, self._service)
+        pacer = Pacer(ClientClock(), self._service.options.stall_s, sender.stalled)
+        pacer.utterance = utterance
+        async with pacer.running():
+            try:
+                async for result in utterance:
+                    if isinstance(result, Pcm):
+                        num_samples = len(result.pcm) // SAMPLE_BYTES
+                        with pacer.taking(num_samples):
+                            await sender.audio(result.pcm)
+                    elif isinstance(result, Done):
+                        with pacer.taking(0):
+                            await sender.done(result)
+            except PlayheadError as error:
+                if not sender.begun:
+                    raise
+                await sender.failed(error)
+        return sender.response
+
+
+class _Sender:
+    """Writes one stream to its client: bare audio, or server-sent events around it."""
+
+    def __init__(self, request: web.Request, asked: SpeechRequest, service: Service) -> None:
+        content_type = FORMAT_TABLE[asked.response_format].content_type
+        headers = {"Content-Type": "text/event-stream" if asked.sse else content_type}
+        headers["Cache-Control"] = "no-store"
+        self.response = web.StreamResponse(headers=headers)
+        self.begun = False
+        self._request = request
+        self._asked = asked
+        self._service = service
+        self._encoder = encoder(asked.response_format, live=True)
+
+    async def audio(self, pcm: bytes) -> None:
+        """Send a chunk; returns when the client's connection took it."""
+        self._service.counters.audio_samples += len(pcm) // SAMPLE_BYTES
+        await self._audio_bytes(self._encoder.push(pcm))
+
+    async def done(self, done: Done) -> None:
+        """Send what is left, and the end."""
+        await self._audio_bytes(self._encoder.end())
+        if self._asked.sse:
+            tokens_in = self._asked.num_chars
+            usage = {"input_tokens": tokens_in, "output_tokens": done.num_frames}
+            usage["total_tokens"] = tokens_in + done.num_frames
+            event = {"type": "speech.audio.done", "usage": usage, "stop_reason": done.reason}
+            await self._write(_event(event))
+        await self._begin()
+        await self.response.write_eof()
+
+    async def failed(self, error: PlayheadError) -> None:
+        """Tell of an error after the first byte: an event, or a body that visibly breaks off."""
+        problem = problem_of(error)
+        self._service.counters.problems[problem.code] += 1
+        if self._asked.sse:
+            await self._write(_event({"type": "error", "error": problem.body()}))
+            await self.response.write_eof()
+        elif self._request.transport is not None:
+            self._request.transport.abort()
+
+    def stalled(self) -> None:
+        """Drop a client that takes nothing; its handler is cancelled by the lost connection."""
+        self._service.counters.stalled += 1
+        logger.info("client took nothing", extra={"request_id": self._request[REQUEST_ID]})
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def _audio_bytes(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._asked.sse:
+            text = base64.b64encode(data).decode()
+            data = _event({"type": "speech.audio.delta", "audio": text, "delta": text})
+        await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
+        await self._begin()
+        await self.response.write(data)
+        await self._request.writer.drain()
+
+    async def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            tighten(self._request)
+            await self.response.prepare(self._request)
+
+
+def tighten(request: web.Request) -> None:
+    """Let little wait between us and the client, so that what it took is what it wants."""
+    if request.transport is None:
+        return
+    request.transport.set_write_buffer_limits(high=0)
+    raw = request.transport.get_extra_info("socket")
+    if raw is not None:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"

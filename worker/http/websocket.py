@@ -1,0 +1,228 @@
+"""GET /v1/audio/speech/ws: many utterances over one connection, by messages that can be read.
+
+The reader never waits for the writer, so a cancel is read at any moment: while audio flows, after
+the end of the text, and while the client takes nothing.
+"""
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from playhead.engine.errors import PlayheadError
+from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.worker.http.edge import ACCOUNT
+from playhead.worker.http.fields import read_controls
+from playhead.worker.http.keys import Account
+from playhead.worker.http.messages import (
+    MAX_MESSAGE_TEXT_CHARS,
+    PROTOCOL,
+    START,
+    read_message,
+)
+from playhead.worker.http.outlet import Outlet
+from playhead.worker.http.problem import Problem, problem_of
+from playhead.worker.http.service import Service
+from playhead.worker.http.speech_route import tighten
+from playhead.worker.http.spoken import Spoken
+
+MAX_MESSAGE_BYTES = 12 * MAX_MESSAGE_TEXT_CHARS + 4_096
+HEARTBEAT_S = 20.0
+LOOK_S = 0.5
+"""How often idle limits are looked at."""
+MAX_PROBLEMS = 100
+"""A connection with more refused messages than this is closed."""
+
+
+class WebSocketRoute:
+    """Opens a session for each connection."""
+
+    def __init__(self, service: Service) -> None:
+        """Share the service."""
+        self._service = service
+
+    async def open(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection to its end. Raises Problem before the upgrade."""
+        offered = request.headers.get("Sec-WebSocket-Protocol", "")
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise Problem(400, "upgrade_required", "this path speaks WebSocket only")
+        if PROTOCOL not in [name.strip() for name in offered.split(",")]:
+            raise Problem(400, "unsupported_subprotocol", f"ask for subprotocol {PROTOCOL}")
+        self._service.check_ready()
+        socket = web.WebSocketResponse(
+            protocols=(PROTOCOL,),
+            heartbeat=HEARTBEAT_S,
+            max_msg_size=MAX_MESSAGE_BYTES,
+            compress=False,
+            writer_limit=0,
+        )
+        await socket.prepare(request)
+        tighten(request)
+        self._service.counters.connections += 1
+        try:
+            await Session(socket, request, self._service).run()
+        finally:
+            self._service.counters.connections -= 1
+        return socket
+
+
+class Session:
+    """One connection: reads messages, keeps its utterances."""
+
+    def __init__(
+        self, socket: web.WebSocketResponse, request: web.Request, service: Service
+    ) -> None:
+        """Take a prepared connection."""
+        self._socket = socket
+        self._service = service
+        self._account: Account = request[ACCOUNT]
+        self._outlet = Outlet(socket, request)
+        self._spoken: dict[str, Spoken] = {}
+        self._num_started = 0
+        self._num_problems = 0
+        self._message_at_s = time.monotonic()
+
+    async def run(self) -> None:
+        """Serve until the client leaves, goes idle or misbehaves."""
+        writer = asyncio.create_task(self._write())
+        watch = asyncio.create_task(self._watch())
+        self._greet()
+        try:
+            async for message in self._socket:
+                self._message_at_s = time.monotonic()
+                if message.type is WSMsgType.TEXT:
+                    await self._take(message.data)
+                elif message.type is WSMsgType.BINARY:
+                    self._refuse(Problem(400, "binary_not_allowed", "send JSON text messages"))
+        finally:
+            watch.cancel()
+            for spoken in self._spoken.values():
+                await spoken.cancel()
+            writer.cancel()
+
+    def _greet(self) -> None:
+        known, options = self._service.known(), self._service.options
+        self._outlet.event(
+            "session.created",
+            session=f"ws-{uuid.uuid4().hex}",
+            protocol=PROTOCOL,
+            sample_rate_hz=SAMPLE_RATE_HZ,
+            model=known.models.name,
+            voices=list(known.voices),
+            languages=list(known.languages),
+            limits={
+                "utterances": options.max_utterances,
+                "chars": options.max_chars,
+                "message_bytes": MAX_MESSAGE_BYTES,
+                "idle_s": options.idle_s,
+            },
+        )
+
+    async def _take(self, data: str) -> None:
+        kind, fields, body = "", {}, {}  # type: str, dict[str, Any], dict[str, Any]
+        try:
+            kind, fields = read_message(data, self._service.known())
+            body = fields
+            if kind == START:
+                self._start(fields)
+            elif kind == "ping":
+                self._outlet.event("pong", id=fields.get("id"))
+            else:
+                await self._pass_on(kind, fields)
+        except PlayheadError as error:
+            self._refuse(problem_of(error), body.get("utterance"), body.get("sequence"))
+
+    def _start(self, fields: dict[str, Any]) -> None:
+        name = fields["utterance"]
+        self._drop_ended()
+        if name in self._spoken:
+            raise Problem(400, "utterance_in_use", "this utterance is live; choose another name")
+        most = self._service.options.max_utterances
+        if len(self._spoken) >= most:
+            raise Problem(429, "too_many_utterances", f"{most} are live; end or cancel one")
+        submit = read_controls(
+            fields, self._service.known(), f"ws-{name}", text="", closed=False, live=True
+        )
+        self._num_started += 1
+        self._spoken[name] = Spoken(
+            name, self._num_started, submit, self._service, self._account, self._outlet
+        )
+        self._outlet.event("utterance.created", utterance=name, number=self._num_started)
+
+    async def _pass_on(self, kind: str, fields: dict[str, Any]) -> None:
+        name = fields["utterance"]
+        spoken = self._spoken.get(name)
+        if spoken is None or spoken.over:
+            if kind in ("utterance.cancel", "playback.report"):
+                return  # it ended meanwhile: late ones are normal
+            raise Problem(404, "no_such_utterance", "start it first, or it has ended")
+        if kind == "utterance.cancel":
+            await spoken.cancel()
+        elif kind == "playback.report":
+            spoken.report(fields["played_samples"], fields.get("state") == "paused")
+        else:
+            self._text(spoken, kind, fields)
+
+    def _text(self, spoken: Spoken, kind: str, fields: dict[str, Any]) -> None:
+        sequence = fields["sequence"]
+        if sequence > spoken.next_sequence:
+            raise Problem(
+                400, "invalid_sequence", f"next is {spoken.next_sequence}", param="sequence"
+            )
+        if sequence == spoken.next_sequence:
+            if kind == "text.append":
+                spoken.append(fields["text"])
+            elif kind == "text.flush":
+                spoken.flush()
+            else:
+                spoken.end()
+            spoken.next_sequence += 1
+        self._outlet.event("text.ack", utterance=spoken.name, sequence=sequence)
+
+    def _refuse(
+        self, problem: Problem, utterance: str | None = None, sequence: int | None = None
+    ) -> None:
+        self._service.counters.problems[problem.code] += 1
+        self._num_problems += 1
+        self._outlet.event(
+            "error",
+            utterance=utterance,
+            sequence=sequence,
+            retry_s=problem.retry_s,
+            **problem.body(),
+        )
+
+    def _drop_ended(self) -> None:
+        self._spoken = {name: each for name, each in self._spoken.items() if not each.over}
+
+    async def _write(self) -> None:
+        try:
+            await self._outlet.run()
+        except ConnectionError:
+            return  # the reader sees the end too
+
+    async def _watch(self) -> None:
+        """End what is idle: utterances that wait for text, then the connection."""
+        idle_s = self._service.options.idle_s
+        while True:
+            await asyncio.sleep(min(LOOK_S, idle_s / 4))
+            now_s = time.monotonic()
+            self._drop_ended()
+            for spoken in list(self._spoken.values()):
+                if spoken.awaits_text and now_s - spoken.text_at_s > idle_s:
+                    late = Problem(408, "input_timeout", f"no text for {idle_s:g} s")
+                    self._refuse(late, spoken.name)
+                    await spoken.cancel()
+            if self._num_problems > MAX_PROBLEMS:
+                await self._end(Problem(400, "too_many_errors", "too many refused messages"))
+                return
+            if not self._spoken and now_s - self._message_at_s > idle_s:
+                await self._end(Problem(408, "idle_timeout", f"nothing said for {idle_s:g} s"))
+                return
+
+    async def _end(self, problem: Problem) -> None:
+        self._refuse(problem)
+        await asyncio.sleep(0)  # the writer's turn
+        await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=problem.code.encode())

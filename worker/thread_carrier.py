@@ -1,0 +1,100 @@
+"""Carrier over a thread: owns the engine of this process and the thread that runs it."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from playhead.engine.errors import TransportError
+from playhead.engine.messages import Command
+from playhead.worker.carrier import EngineStatus, OnLost, OnResults
+
+if TYPE_CHECKING:
+    from playhead.engine.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+JOIN_S = 10.0
+"""How long close waits for the step in flight; a stuck device must not hang the exit."""
+
+MakeEngine = Callable[[OnResults], "Engine"]
+"""Builds the engine around a results callback; may take minutes (weights, graph capture)."""
+
+
+class ThreadCarrier:
+    """An engine in this process, on its own thread."""
+
+    def __init__(self, make_engine: MakeEngine) -> None:
+        """Keep the recipe; the engine is built by `start`."""
+        self._make_engine = make_engine
+        self._engine: Engine | None = None
+        self._thread: threading.Thread | None = None
+        self._running = False
+        self._closing = False
+        self._on_lost: OnLost | None = None
+
+    def start(self, on_results: OnResults, on_lost: OnLost) -> None:
+        """Build the engine here and run it on its thread; errors of building pass through."""
+        assert self._thread is None, "a carrier starts once"
+        self._on_lost = on_lost
+        self._engine = self._make_engine(on_results)
+        self._running = True
+        self._thread = threading.Thread(target=self._run, name="playhead-engine", daemon=True)
+        self._thread.start()
+
+    def send(self, command: Command) -> None:
+        """Post a command; raises TransportError after the engine's thread ended."""
+        if self._engine is None or not self._running:
+            raise TransportError("the engine is not running; retry when the worker is ready again")
+        self._engine.post(command)
+
+    def status(self) -> EngineStatus:
+        """Return the engine's state as its own counters give it."""
+        engine = self._engine
+        if engine is None:
+            return EngineStatus()
+        return EngineStatus(
+            ready=self._running,
+            load=engine.load(),
+            voices=engine.voices,
+            languages=engine.languages,
+            exact_times=engine.exact_times,
+            metrics=engine.metrics.snapshot(),
+        )
+
+    def close(self) -> None:
+        """Stop the engine and wait for its thread."""
+        self._closing = True
+        if self._engine is None or self._thread is None:
+            return
+        self._engine.stop()
+        if self._thread is not threading.current_thread():
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        assert self._engine is not None and self._on_lost is not None
+        reason = "the engine stopped"
+        try:
+            self._engine.run()
+        except Exception as error:
+            logger.exception("engine thread failed")
+            reason = f"the engine failed: {type(error).__name__}"
+        finally:
+            self._running = False
+            if not self._closing:
+                self._on_lost(reason)
+
+
+def engine_maker(model: str | None, profile: str) -> MakeEngine:
+    """Return the recipe of a checkpoint (None: the embedded voice) under a profile."""
+
+    def make(on_results: OnResults) -> "Engine":
+        from playhead.engine.engine import Engine  # torch: only where an engine is built
+        from playhead.engine.library import EMBEDDED_VOICE
+        from playhead.engine.profile import load_profile
+
+        resolved = load_profile(profile)
+        logger.info("profile %s", resolved)
+        return Engine(EMBEDDED_VOICE if model is None else model, resolved, on_results)
+
+    return make

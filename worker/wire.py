@@ -1,0 +1,243 @@
+"""Messages as bytes: length-prefixed frames of a JSON header and a raw binary payload; pure.
+
+    frame   = header length (u32 BE), payload length (u32 BE), header, payload
+    header  = {"type": "Pcm", ...fields in order...}; a bytes field holds its length, its bytes
+              stand in the payload in the order of the fields
+Decoding is strict: unknown types and keys, missing keys, wrong types, leftover payload and frames
+over the limits raise TransportError; nothing is repaired.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from playhead.engine.errors import TransportError
+from playhead.engine.messages import (
+    Accepted,
+    Append,
+    Cancel,
+    Close,
+    Command,
+    Done,
+    Failed,
+    Pcm,
+    Playback,
+    Refused,
+    Result,
+    Starved,
+    Submit,
+    Words,
+)
+from playhead.worker.carrier import EngineStatus
+
+MAX_HEADER_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 8 << 20
+_PREFIX = struct.Struct(">II")
+
+Message = Command | Result | EngineStatus
+_Decode = Callable[[Any, "_Payload"], Any]
+_T = TypeVar("_T")
+
+
+class _Payload:
+    """Cuts a frame's payload into the bytes fields that share it."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._rest = memoryview(payload)
+
+    def take(self, num_bytes: int) -> bytes:
+        if num_bytes > len(self._rest):
+            raise TransportError(f"payload ends {num_bytes - len(self._rest)} bytes early")
+        head, self._rest = self._rest[:num_bytes], self._rest[num_bytes:]
+        return bytes(head)
+
+    def end(self) -> None:
+        if self._rest:
+            raise TransportError(f"{len(self._rest)} payload bytes belong to no field")
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message; raises TransportError if it is over the limits."""
+    blobs: list[bytes] = []
+    body = {"type": type(message).__name__, **_plain(message, blobs)}
+    try:
+        header = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        raise TransportError(f"{type(message).__name__} can't be sent: {error}") from None
+    payload = b"".join(blobs)
+    _check_lengths(len(header), len(payload))
+    return _PREFIX.pack(len(header), len(payload)) + header + payload
+
+
+def decode(header: bytes, payload: bytes) -> Message:
+    """Return the message of one frame's parts; raises TransportError if anything is off."""
+    try:
+        body = json.loads(header, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise TransportError(f"header is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise TransportError(f"header is a JSON {type(body).__name__}, allowed is an object")
+    name = body.pop("type", None)
+    decoder = _DECODERS.get(name) if isinstance(name, str) else None
+    if decoder is None:
+        raise TransportError(f"unknown message type {name!r}, known: {', '.join(_DECODERS)}")
+    rest = _Payload(payload)
+    message = cast(Message, decoder(body, rest))
+    rest.end()
+    return message
+
+
+class FrameBuffer:
+    """Collects a byte stream and gives back whole messages."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Add received bytes and yield each message they complete."""
+        self._data += data
+        start = 0
+        try:
+            while len(self._data) - start >= _PREFIX.size:
+                num_header, num_payload = _PREFIX.unpack_from(self._data, start)
+                _check_lengths(num_header, num_payload)
+                body = start + _PREFIX.size
+                end = body + num_header + num_payload
+                if len(self._data) < end:
+                    break
+                header = bytes(self._data[body : body + num_header])
+                payload = bytes(self._data[body + num_header : end])
+                start = end
+                yield decode(header, payload)
+        finally:
+            del self._data[:start]
+
+
+def _check_lengths(num_header_bytes: int, num_payload_bytes: int) -> None:
+    if num_header_bytes > MAX_HEADER_BYTES or num_payload_bytes > MAX_PAYLOAD_BYTES:
+        raise TransportError(
+            f"frame of {num_header_bytes} + {num_payload_bytes} bytes, "
+            f"allowed is {MAX_HEADER_BYTES} + {MAX_PAYLOAD_BYTES}"
+        )
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _plain(value: Any, blobs: list[bytes]) -> Any:
+    if isinstance(value, bytes):
+        blobs.append(value)
+        return len(value)
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name), blobs) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item, blobs) for item in value]
+    return value
+
+
+def _decoder(hint: Any) -> _Decode:
+    """Return the strict decoder of a type used in messages."""
+    origin, args = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        return _object_decoder(cast(type[Any], hint))
+    if hint is bytes:
+        return _decode_bytes
+    if hint in (str, int, float, bool):
+        return _scalar_decoder(hint)
+    if origin is Literal:
+        return _literal_decoder(args)
+    if origin is tuple:
+        return _tuple_decoder(_decoder(args[0]))
+    if origin is dict:
+        return _dict_decoder(_decoder(args[1]))
+    assert origin is UnionType and args[1] is NoneType, hint
+    inner = _decoder(args[0])
+    return lambda value, payload: None if value is None else inner(value, payload)
+
+
+def _scalar_decoder(kind: type[Any]) -> _Decode:
+    def decode_scalar(value: Any, _: _Payload) -> Any:
+        if kind is float and type(value) is int:
+            return float(value)
+        if type(value) is not kind:
+            raise TransportError(f"got {type(value).__name__}, allowed is {kind.__name__}")
+        return value
+
+    return decode_scalar
+
+
+def _decode_bytes(value: Any, payload: _Payload) -> bytes:
+    if type(value) is not int or value < 0:
+        raise TransportError("a bytes field holds its length")
+    return payload.take(value)
+
+
+def _literal_decoder(allowed: tuple[Any, ...]) -> _Decode:
+    def decode_literal(value: Any, _: _Payload) -> Any:
+        if value not in allowed:
+            raise TransportError(f"got {value!r}, allowed is one of {allowed}")
+        return value
+
+    return decode_literal
+
+
+def _tuple_decoder(item: _Decode) -> _Decode:
+    def decode_tuple(value: Any, payload: _Payload) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise TransportError(f"got {type(value).__name__}, allowed is a list")
+        return tuple(item(entry, payload) for entry in value)
+
+    return decode_tuple
+
+
+def _dict_decoder(item: _Decode) -> _Decode:
+    def decode_dict(value: Any, payload: _Payload) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise TransportError(f"got {type(value).__name__}, allowed is an object")
+        return {key: item(entry, payload) for key, entry in value.items()}
+
+    return decode_dict
+
+
+def _object_decoder(kind: type[_T]) -> _Decode:
+    hints = get_type_hints(kind)
+    decoders = {f.name: _decoder(hints[f.name]) for f in fields(cast(Any, kind))}
+    required = {f.name for f in fields(cast(Any, kind)) if not _has_default(f)}
+
+    def decode_object(value: Any, payload: _Payload) -> _T:
+        if not isinstance(value, dict):
+            raise TransportError(f"{kind.__name__} is a {type(value).__name__}, not an object")
+        if unknown := value.keys() - decoders.keys():
+            raise TransportError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+        if missing := required - value.keys():
+            raise TransportError(f"{kind.__name__} lacks {sorted(missing)[0]!r}")
+        given: dict[str, Any] = {}
+        for name, field_decoder in decoders.items():
+            if name not in value:
+                continue
+            try:
+                given[name] = field_decoder(value[name], payload)
+            except TransportError as error:
+                raise TransportError(f"{kind.__name__}.{name}: {error}") from None
+        return kind(**given)
+
+    return decode_object
+
+
+def _has_default(field: "Field[Any]") -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+_DECODERS: dict[str, _Decode] = {
+    kind.__name__: _object_decoder(kind)
+    for kind in (
+        *(Submit, Append, Close, Cancel, Playback),
+        *(Accepted, Refused, Pcm, Words, Starved, Done, Failed),
+        EngineStatus,
+    )
+}
