@@ -19,6 +19,7 @@ check: setup
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
+	$(RUN)/mypy tools/*.py agents/*.py
 	$(RUN)/lint-imports
 	$(RUN)/pytest -m "not livekit and not browser and not slow and not gpu"
 

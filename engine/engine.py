@@ -6,6 +6,7 @@
 slot in the same step; the loop goes on.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -111,11 +112,9 @@ class Engine:
             wait_s = wake_s - self._clock()
             if wait_s <= 0:
                 continue
-            try:
+            with contextlib.suppress(queue.Empty):
                 command = self._commands.get(timeout=min(wait_s, 3600.0))
-            except queue.Empty:
-                continue
-            self._handle(command, self._clock())
+                self._handle(command, self._clock())
         for request in list(self._requests.values()):
             self._end(request, "cancelled")
         self._flush()
@@ -134,19 +133,16 @@ class Engine:
             self._prefill([requests[i] for i in plan.prefill])
         if plan.frame:
             self._make_frames([r for i in plan.frame if not (r := requests[i]).ended])
-        self._settle(requests)
+        wake_s = min(plan.wake_s, self._settle(requests))
         self._flush()
         if not plan.idle:
             self.metrics.step_s.add(self._clock() - started_s)
-        return plan.wake_s
+        return wake_s
 
     def _drain(self, now_s: float) -> None:
-        while True:
-            try:
-                command = self._commands.get_nowait()
-            except queue.Empty:
-                return
-            self._handle(command, now_s)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._handle(self._commands.get_nowait(), now_s)
 
     def _handle(self, command: Command | None, now_s: float) -> None:
         if command is None:
@@ -187,13 +183,10 @@ class Engine:
         self.metrics.accepted += 1
         self.metrics.live += request.kind != OFFLINE
         self._results.append(Accepted(request.id))
-        try:
-            if submit.text:
-                self._push_text(request, submit.text, now_s)
-            if submit.closed and request.feed is not None:
-                request.feed.close()
-        except Exception as error:
-            self._fail(request, error)
+        if submit.text:
+            self._handle(Append(request.id, submit.text), now_s)
+        if submit.closed:
+            self._handle(Close(request.id), now_s)
 
     def _admit(self, submit: Submit, now_s: float) -> Request | None:
         """Give a valid request a slot; refuse with a time to retry when there is no room."""
@@ -263,9 +256,7 @@ class Engine:
             return
         took_s = self._clock() - started_s
         self._costs.saw_frame(len(rows), took_s)
-        self.metrics.frame_s.add(took_s)
-        self.metrics.frame_steps += 1
-        self.metrics.frame_rows += len(rows)
+        self.metrics.saw_frames(len(rows), took_s)
         for (request, feed), codes, ended in zip(rows, result.codes, result.ended, strict=True):
             if ended:
                 self._segment_ended(request, feed)
@@ -306,22 +297,18 @@ class Engine:
                 continue
             now_s = self._clock()
             self._costs.saw_codec(num_frames * len(requests), now_s - started_s)
-            self.metrics.codec_s.add(now_s - started_s)
-            self.metrics.codec_steps += 1
-            self.metrics.codec_frames += num_frames * len(requests)
+            self.metrics.saw_codec(num_frames * len(requests), now_s - started_s)
             for request, samples in zip(requests, pcm, strict=True):
-                if not np.isfinite(samples).all():
-                    self._fail(
-                        request, ValueError("the codec returned samples that are no numbers")
-                    )
-                    continue
-                self._publish(request, samples, num_frames, now_s)
+                if np.isfinite(samples).all():
+                    self._publish(request, samples, num_frames, now_s)
+                else:
+                    self._fail(request, ValueError("the codec returned no numbers"))
 
     def _publish(
         self, request: Request, samples: np.ndarray, num_frames: int, now_s: float
     ) -> None:
         first = request.published_samples == 0
-        late_s = -request.slack_s(now_s)
+        late_s = 0.0 if request.starved else -request.slack_s(now_s)
         out = request.publish(samples, num_frames, now_s)
         self._results.extend(out)
         if not out:
@@ -329,13 +316,14 @@ class Engine:
         if first:
             self.metrics.trimmed_samples += request.trim.dropped_samples
             self.metrics.first_audio_s.add(now_s - (request.first_text_s or request.arrival_s))
-        elif late_s > 0 and request.kind == LIVE and request.text_wait_since_s is None:
+        elif late_s > 0 and request.kind == LIVE:
             self.metrics.late_chunks += 1
             self.metrics.late_s += late_s
 
-    def _settle(self, requests: list[Request]) -> None:
-        """Tell who waits for text; end those whose last sample is out."""
+    def _settle(self, requests: list[Request]) -> float:
+        """End those whose last sample is out; return when one that waits for text needs a look."""
         now_s = self._clock()
+        wake_s = float("inf")
         for request in requests:
             if request.id not in self._requests or request.undecoded:
                 continue
@@ -344,14 +332,30 @@ class Engine:
             if request.ended:
                 self._end(request, "length" if request.reached_limit else "stop")
             elif request.waits_for_text and not request.needs_prefill:
-                if request.published_samples and not request.starved:
-                    request.starved = True
-                    self._results.append(Starved(request.id, request.published_samples))
-                if request.text_wait_since_s is None:
-                    request.text_wait_since_s = now_s
+                wake_s = min(wake_s, self._await_text(request, now_s))
             elif request.text_wait_since_s is not None and request.published_samples:
                 self.metrics.text_wait_s += now_s - request.text_wait_since_s
                 request.text_wait_since_s = None
+        return wake_s
+
+    def _await_text(self, request: Request, now_s: float) -> float:
+        """All text so far is spoken: say so, and let its last sound end before the sender is dry.
+
+        Return when to look again.
+        """
+        if request.text_wait_since_s is None:
+            request.text_wait_since_s = now_s
+        if not request.published_samples:
+            return float("inf")
+        if not request.starved:
+            request.starved = True
+            self._results.append(Starved(request.id, request.published_samples))
+        if request.kind != LIVE or request.frozen or request.feed is None:
+            return float("inf")
+        spare_s = request.slack_s(now_s) - self.profile.guard_s
+        if spare_s > 0:
+            return now_s + spare_s
+        return now_s if request.feed.linger() else float("inf")
 
     def _end(self, request: Request, reason: DoneReason) -> None:
         if request.feed is not None and reason != "cancelled":

@@ -52,6 +52,18 @@ class EngineMetrics:
     codec_s: Window = field(default_factory=Window)
     step_s: Window = field(default_factory=Window)
 
+    def saw_frames(self, num_rows: int, took_s: float) -> None:
+        """Count one frame batch."""
+        self.frame_steps += 1
+        self.frame_rows += num_rows
+        self.frame_s.add(took_s)
+
+    def saw_codec(self, num_frames: int, took_s: float) -> None:
+        """Count one codec batch of so many frames over all its rows."""
+        self.codec_steps += 1
+        self.codec_frames += num_frames
+        self.codec_s.add(took_s)
+
     def snapshot(self) -> dict[str, float]:
         """Return name -> number: counters as they are, windows as _p50 and _p99."""
         out: dict[str, float] = {}

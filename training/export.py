@@ -1,7 +1,8 @@
 """Write trained weights as a checkpoint folder in the three-part layout, in two shards.
 
-`python -m training.export WEIGHTS_FOLDER VOICE_FOLDER` (talker.pt, predictor.pt, codec.pt); lexicon and durations are put into
-the folder by the steps that make them. The speech encoder is left out: decoding needs none.
+`python -m training.export WEIGHTS_FOLDER VOICE_FOLDER` reads talker.pt, predictor.pt and codec.pt;
+lexicon and durations are put into the folder by the steps that make them. The speech encoder is
+left out: decoding needs none.
 """
 
 import json
@@ -105,6 +106,7 @@ def model_config(sizes: Sizes) -> dict[str, Any]:
         "tts_eos_token_id": ids.TTS_EOS,
         "torch_dtype": "float16",
         "playhead_text_front_end": "english_in_step",
+        "playhead_trained_frames": ids.MAX_FRAMES,
     }
 
 
@@ -161,7 +163,7 @@ def save_sharded(weights: dict[str, Tensor], folder: Path) -> None:
     shards: list[dict[str, Tensor]] = [{}, {}]
     for name in sorted(weights):
         shards[0 if ".code_predictor." in name else 1][name] = weights[name]
-    places = {}
+    places: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         save_file(shard, str(folder / file), metadata={"format": "pt"})

@@ -17,6 +17,8 @@ SPECIALS = (
 
 NUM_HALVES = -(-NUM_PAIRS // 64)
 """Tokens of the first two bytes of the characters that rows are written as."""
+MAX_FRAMES = 250
+"""Longest utterance that is trained on."""
 FIRST_SPECIAL = PAIR_BASE + NUM_PAIRS + NUM_HALVES
 
 

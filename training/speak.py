@@ -18,6 +18,7 @@ import torch.multiprocessing as mp
 from playhead.engine.text.english.lexicon import load_lexicon
 from playhead.engine.units import FRAME_SAMPLES
 from training import alignment
+from training.sizes import MAX_FRAMES
 from training.teacher import Teacher
 
 SPEEDS = (0.82, 0.88, 0.94, 1.0, 1.06)
@@ -27,7 +28,6 @@ SHIFT_SAMPLES = 480
 NUM_SHIFTS = 4
 CHARACTER_SAMPLES = 600
 """The teacher's unit of duration: 25 ms."""
-MAX_FRAMES = 250
 
 
 def worker(index: int, options: argparse.Namespace, deadline: float) -> None:

@@ -74,6 +74,7 @@ class ReceiverReporter:
             "rtt_s": round(rtt_s, 4),
             "playout_s": 0.0,
             "concealed_s": round((totals.concealed - last.concealed) / totals.rate_hz, 4),
+            "audio_s": round(emitted / totals.rate_hz, 4),
         }
         return self.last_report
 

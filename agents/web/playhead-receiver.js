@@ -59,6 +59,7 @@ export function windowReport(last, now) {
     rtt_s: round(now.rttS),
     playout_s: played > 0 ? round((now.playoutDelay - last.playoutDelay) / played) : 0,
     concealed_s: round(Math.max(now.concealed - last.concealed, 0) / RATE_HZ),
+    audio_s: round(emitted / RATE_HZ),
   };
 }
 

@@ -23,6 +23,8 @@ NUM_SUPPRESSED = 1024
 MIN_FRAMES = 2
 """Frames before end of speech may be chosen (the reference's min_new_tokens)."""
 DEFAULT_FRONT_END = "qwen_bpe"
+DEFAULT_TRAINED_FRAMES = 8192
+"""Frames of an utterance of the published checkpoints (their max_new_tokens)."""
 _RANGES = {
     "temperature": (0.0, 10.0),
     "top_k": (0, 1 << 20),
@@ -147,6 +149,8 @@ class ModelConfig:
     dialects: Mapping[str, str]
     """Speaker name to the dialect it speaks, for those that speak one."""
     generation: GenerationConfig
+    trained_frames: int
+    """Longest utterance the talker was trained on: no segment may be longer."""
     text_front_end: str
     """Which front end turns text into ids; DEFAULT_FRONT_END unless the checkpoint names one."""
 
@@ -182,7 +186,7 @@ class ModelConfig:
 
     def segment_frames(self, limit: int) -> int:
         """Return the most frames of one talker segment, given the profile's limit."""
-        return min(limit, self.max_new_frames)
+        return min(limit, self.trained_frames)
 
 
 def _read_stack(section: Section) -> StackConfig:
@@ -318,5 +322,6 @@ def read_config(folder: Path) -> ModelConfig:
         voice_ids=MappingProxyType(talker.names("spk_id", vocab)),
         dialects=MappingProxyType(_read_dialects(talker, languages)),
         generation=_read_generation(folder / "generation_config.json"),
+        trained_frames=int(top.number("playhead_trained_frames", DEFAULT_TRAINED_FRAMES)),
         text_front_end=top.text("playhead_text_front_end", DEFAULT_FRONT_END),
     )

@@ -64,6 +64,14 @@ class TextFeed:
         self.num_chars += len(text)
         self._units.extend(self._stream.push(text))
 
+    def linger(self) -> bool:
+        """Text is late and the listener about to run dry: let the last sound end, if it must."""
+        unit = self._stream.linger()
+        if unit is None:
+            return False
+        self._units.append(unit)
+        return True
+
     def close(self) -> None:
         """No more text comes."""
         if not self.closed:
@@ -173,12 +181,13 @@ class TextFeed:
         elif unit.word_rows is not None:
             start_s = (frame + unit.word_rows[0]) * FRAME_S
             end_s = (frame + unit.word_rows[1]) * FRAME_S
-        elif traits.frames_per_row <= 2.0:
-            start_s = (frame + traits.lag_frames) * FRAME_S
-            end_s = start_s + len(unit.token_ids) * traits.frames_per_row * FRAME_S
+        elif traits.in_step:
+            start_s = frame * FRAME_S
+            end_s = start_s + len(unit.token_ids) * FRAME_S
         else:
             start_s = max(frame * FRAME_S, self._last_end_s)
             end_s = start_s + len(unit.text) / CHARS_PER_S
         start_s = max(start_s, self._last_end_s)
         self._last_end_s = max(end_s, start_s)
-        self.words.append(Word(unit.text, start_s, self._last_end_s))
+        if unit.text:
+            self.words.append(Word(unit.text, start_s, self._last_end_s))

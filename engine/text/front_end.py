@@ -14,6 +14,9 @@ class TextStream(Protocol):
     def push(self, text: str) -> list[TextUnit]:
         """Add text; return the units that later text can no longer change."""
 
+    def linger(self) -> TextUnit | None:
+        """Text is late: return rows that let the last sound end, None if none are needed."""
+
     def close(self) -> list[TextUnit]:
         """Return the rest; the joined texts of all units equal the pushed text."""
 
@@ -32,18 +35,13 @@ class Traits:
     in_step: bool
     """Each row belongs to its own frame, so speech ends when the rows end."""
     frames_per_row: float
-    lag_frames: float
-    """Frames between a row going in and its sound, where rows run at speaking rate."""
     exact_times: bool
     """Word times have a verified error bound."""
 
 
 TRAITS = {
-    "qwen_bpe": Traits(in_step=False, frames_per_row=3.6, lag_frames=0.0, exact_times=False),
-    "english_phonemes": Traits(
-        in_step=False, frames_per_row=1.2, lag_frames=2.0, exact_times=False
-    ),
-    "english_in_step": Traits(in_step=True, frames_per_row=1.0, lag_frames=0.0, exact_times=True),
+    "qwen_bpe": Traits(in_step=False, frames_per_row=3.6, exact_times=False),
+    "english_in_step": Traits(in_step=True, frames_per_row=1.0, exact_times=True),
 }
 
 
@@ -60,10 +58,6 @@ def load_front_end(name: str, folder: Path) -> tuple[FrontEnd, Traits]:
         from playhead.engine.text.qwen_bpe import QwenBpeFrontEnd
 
         return QwenBpeFrontEnd(folder), TRAITS[name]
-    if name == "english_phonemes":
-        from playhead.engine.text.english.letters_in_order import PhonemeFrontEnd
-
-        return PhonemeFrontEnd(folder), TRAITS[name]
     from playhead.engine.text.english.front_end import EnglishFrontEnd
 
     return EnglishFrontEnd(folder), TRAITS[name]

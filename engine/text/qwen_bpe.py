@@ -69,6 +69,10 @@ class QwenBpeStream:
         self._held = self._held[end:]
         return units
 
+    def linger(self) -> TextUnit | None:
+        """Return None: these rows run ahead of the speech, so its last sound ends by itself."""
+        return None
+
     def close(self) -> list[TextUnit]:
         """Return the rest; the joined texts of all units equal the pushed text."""
         units = self._units(self._pieces(), len(self._held))

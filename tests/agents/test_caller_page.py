@@ -38,6 +38,7 @@ def test_receiver_report_is_a_window_that_the_speaker_accepts(node: str) -> None
         "rtt_s": 0.0457,
         "playout_s": 0.03,
         "concealed_s": 0.01,
+        "audio_s": 0.25,
     }
     assert ReceiverReport(**report).problem() is None
 

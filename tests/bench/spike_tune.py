@@ -192,7 +192,7 @@ CONVS = ((768, 768, 7, 32), (384, 384, 7, 160), (192, 192, 7, 640), (96, 96, 7, 
 """Channels, outputs, taps and rows a frame of the codec's heavy convolutions."""
 TILES = (
     Tile(128, 128, 64, 8, 3), Tile(128, 128, 64, 8, 4), Tile(64, 128, 64, 4, 4),
-    Tile(128, 64, 64, 4, 4), Tile(128, 256, 64, 8, 3), Tile(256, 64, 32, 8, 4),
+    Tile(128, 64, 64, 4, 4), Tile(256, 64, 32, 8, 4),
     Tile(128, 32, 32, 4, 4), Tile(256, 32, 32, 8, 4), Tile(128, 128, 32, 8, 4),
 )  # fmt: skip
 

@@ -50,6 +50,7 @@ def true_config(shape: str = "1.7b-customvoice", talker_layers: int | None = Non
         voice_ids={"ryan": pad + 900},
         dialects={},
         generation=GenerationConfig(SAMPLING, 2048),
+        trained_frames=8192,
         text_front_end="qwen_bpe",
     )
 

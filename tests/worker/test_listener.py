@@ -61,6 +61,7 @@ async def test_reports_are_windows_that_the_speaker_accepts() -> None:
         "rtt_s": 0.045,
         "playout_s": 0.0,
         "concealed_s": 0.01,
+        "audio_s": 0.25,
     }
     assert ReceiverReport(**report).problem() is None
 

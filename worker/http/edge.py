@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from playhead.engine.errors import PlayheadError
 from playhead.worker.http.keys import Account
@@ -15,11 +16,12 @@ from playhead.worker.http.service import Service
 
 logger = logging.getLogger(__name__)
 
-REQUEST_ID = "playhead.request_id"
-ACCOUNT = "playhead.account"
+REQUEST_ID = web.RequestKey("request_id", str)
+ACCOUNT = web.RequestKey("account", Account)
 KEY_PROTOCOL = "playhead.key."
 """A WebSocket subprotocol that carries a key, for browsers, which can set no header."""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_PROBES = ("/health", "/ready", "/metrics")
 _CORS_METHODS = "GET, POST, OPTIONS"
 _CORS_HEADERS = "Authorization, Content-Type"
 
@@ -32,7 +34,7 @@ class Edge:
         self._service = service
 
     @property
-    def middleware(self) -> Callable[[web.Request, _Handler], Awaitable[web.StreamResponse]]:
+    def middleware(self) -> Middleware:
         """Return the middleware as aiohttp takes it."""
 
         @web.middleware
@@ -41,7 +43,8 @@ class Edge:
             answer = await self._answer(request, handler)
             route = _route(request)
             self._service.counters.requests[route, answer.status] += 1
-            logger.info(
+            logger.log(
+                logging.DEBUG if route in _PROBES else logging.INFO,
                 "%s %s %d",
                 *(request.method, route, answer.status),
                 extra={"request_id": request[REQUEST_ID]},
@@ -53,6 +56,7 @@ class Edge:
     async def prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers every answer has; aiohttp's signal before the first byte."""
         response.headers["X-Request-ID"] = request.get(REQUEST_ID, "")
+        response.headers["Server"] = "playhead"
         response.headers["X-Content-Type-Options"] = "nosniff"
         origin = request.headers.get("Origin")
         if origin and origin in self._service.options.cors_origins:

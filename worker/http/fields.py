@@ -105,7 +105,10 @@ def read_speech(body: dict[str, Any], known: Known, request_id: str) -> SpeechRe
     speed = body.get("speed", 1.0)
     if isinstance(speed, int | float) and not isinstance(speed, bool) and speed != 1:
         raise Problem(
-            422, "speed_not_supported", "speed must be 1.0; the voice is not stretched", param="speed"
+            422,
+            "speed_not_supported",
+            "speed must be 1.0; the voice is not stretched",
+            param="speed",
         )
     given = check_object(body, open_names(speech_schema(known)))
     response_format = given.get("response_format", "mp3")
@@ -154,7 +157,9 @@ def open_names(schema: Schema) -> Schema:
 
 def _sampling(given: dict[str, Any]) -> Sampling:
     second = {name: _one_of(given, *(f"{p}_{name}" for p in _SECOND_STAGE)) for name in _STAGE}
-    greedy, second_greedy = (given.get(flag) is False for flag in ("do_sample", "subtalker_dosample"))
+    greedy, second_greedy = (
+        given.get(flag) is False for flag in ("do_sample", "subtalker_dosample")
+    )
     return Sampling(
         temperature=0.0 if greedy else given.get("temperature"),
         top_k=given.get("top_k"),

@@ -92,9 +92,7 @@ class KeyRing:
     """Keys given beside the file, without limits."""
     _accounts: list[Account] = field(default_factory=list)
     _stamp: tuple[int, int, int] | None = None
-    _anonymous: Account = field(
-        default_factory=lambda: Account(ANONYMOUS, b"", KeyLimits())
-    )
+    _anonymous: Account = field(default_factory=lambda: Account(ANONYMOUS, b"", KeyLimits()))
 
     def __post_init__(self) -> None:
         """Read the file; raises ConfigError, so that a server never starts without its keys."""
@@ -200,4 +198,3 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     except OSError as error:
         raise ConfigError(f"keys file {path}: {type(error).__name__}") from None
     return found.st_mtime_ns, found.st_size, found.st_ino
-

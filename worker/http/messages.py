@@ -5,7 +5,7 @@ from typing import Any
 
 from playhead.worker.http.fields import Known, control_fields, open_names
 from playhead.worker.http.problem import Problem
-from playhead.worker.http.schema import Schema, check_object, parse_object
+from playhead.worker.http.schema import Schema, check_object
 
 PROTOCOL = "playhead.speech.v1"
 AUDIO_HEADER = struct.Struct("<BBHIQ")
@@ -43,14 +43,20 @@ START = "utterance.start"
 TYPES = (START, *_FIXED)
 
 
-def read_message(data: str, known: Known) -> tuple[str, dict[str, Any]]:
+def check_message(body: dict[str, Any], known: Known) -> tuple[str, dict[str, Any]]:
     """Return a message's type and its checked fields; raises Problem."""
-    body = parse_object(data)
     kind = body.get("type")
     if kind not in TYPES:
         raise Problem(400, "unknown_type", f"type must be one of {', '.join(TYPES)}", param="type")
     schema = _start_schema(known) if kind == START else _FIXED[kind]
     return kind, check_object(body, schema)
+
+
+def about(body: dict[str, Any]) -> tuple[str | None, int | None]:
+    """Return the utterance and sequence a refused message was about, where it said so."""
+    name, sequence = body.get("utterance"), body.get("sequence")
+    named = name if isinstance(name, str) and len(name) <= MAX_NAME_CHARS else None
+    return named, sequence if type(sequence) is int and 0 <= sequence < 1 << 53 else None
 
 
 def audio_frame(number: int, start_sample: int, pcm: bytes) -> bytes:

@@ -94,7 +94,9 @@ def _check_string(name: str, value: str, schema: Schema) -> None:
     if len(value) < shortest or ("pattern" in schema and not re.search(schema["pattern"], value)):
         raise Problem(400, CODE, f"{name} holds nothing that could be used", param=name)
     if any("\ud800" <= each <= "\udfff" for each in value):
-        raise Problem(400, CODE, f"{name} holds half a surrogate pair, which is no text", param=name)
+        raise Problem(
+            400, CODE, f"{name} holds half a surrogate pair, which is no text", param=name
+        )
 
 
 def _check_range(name: str, value: float, schema: Schema) -> None:

@@ -105,6 +105,8 @@ class Service:
 
     async def _warm_up(self) -> None:
         voices = self.client.status().voices
+        if wrong := self._aliases.unknown(voices):
+            logger.warning("aliases of voices this checkpoint has not: %s", ", ".join(wrong))
         submit = Submit("warm-up", text=WARM_TEXT, closed=True, live=False)
         async with self.speaking(submit) as utterance:
             async for _ in utterance:

@@ -5,6 +5,7 @@ count on as one utterance, and so does the client's playback.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from contextlib import ExitStack
@@ -21,6 +22,8 @@ from playhead.worker.http.outlet import Outlet
 from playhead.worker.http.pace import ClientClock, Pacer
 from playhead.worker.http.problem import Problem, problem_of
 from playhead.worker.http.service import Service
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ class Spoken:
         self._held = ExitStack()
         self._held.enter_context(service.holding(account))
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._finish)  # also when it never got to run
 
     @property
     def over(self) -> bool:
@@ -115,12 +119,9 @@ class Spoken:
         self._close_last()
         self._touched()
 
-    async def cancel(self) -> None:
-        """Stop at once; its done follows, and no audio of it after that."""
-        if self.over:
-            return
+    def cancel(self) -> None:
+        """Stop at once, never waiting; its done follows, and no audio of it after that."""
         self._task.cancel()
-        await asyncio.wait([self._task])
 
     def report(self, played_samples: int, paused: bool) -> None:
         """Take the client's playback; raises Problem when it can't be."""
@@ -149,19 +150,21 @@ class Spoken:
             async with self._pacer.running():
                 while (segment := await self._next_segment()) is not None:
                     await self._speak(segment)
-        except asyncio.CancelledError:
-            self._total.reason = "cancelled"
         except PlayheadError as error:
             problem = problem_of(error)
             self._service.counters.problems[problem.code] += 1
-            self._outlet.event(
-                "error", utterance=self.name, retry_s=problem.retry_s, **problem.body()
-            )
+            self._outlet.problem(problem, self.name)
             self._total.reason = "failed"
-        finally:
-            self._ended = True
-            self._held.close()
-            self._send_done()
+
+    def _finish(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            self._total.reason = "cancelled"
+        elif task.exception() is not None:
+            logger.error("utterance broke", exc_info=task.exception())
+            self._total.reason = "failed"
+        self._ended = True
+        self._held.close()
+        self._send_done()
 
     async def _next_segment(self) -> _Segment | None:
         """Wait for text worth a slot; None when all is spoken and the text ended."""
@@ -211,9 +214,12 @@ class Spoken:
     async def _send_audio(self, start_sample: int, pcm: bytes) -> None:
         num_samples = len(pcm) // SAMPLE_BYTES
         with self._pacer.taking(num_samples):
-            await self._outlet.audio(audio_frame(self.number, start_sample, pcm))
-        self._total.samples = start_sample + num_samples
-        self._service.counters.audio_samples += num_samples
+            frame = audio_frame(self.number, start_sample, pcm)
+            await self._outlet.audio(frame, lambda: self._sent(start_sample + num_samples))
+
+    def _sent(self, end_sample: int) -> None:
+        self._service.counters.audio_samples += end_sample - self._total.samples
+        self._total.samples = end_sample
 
     def _send_words(self, words: Words, base_samples: int) -> None:
         base_s = samples_to_s(base_samples)
@@ -223,24 +229,26 @@ class Spoken:
             {"text": w.text, "start_s": round(w.start_s, 4), "end_s": round(w.end_s, 4)}
             for w in moved
         ]
-        self._outlet.event(
-            "words", utterance=self.name, words=listed, estimated=words.estimated
-        )
+        self._outlet.event("words", utterance=self.name, words=listed, estimated=words.estimated)
 
     def _finish_segment(self, done: Done) -> None:
         self._total.frames += done.num_frames
         self._total.reason = done.reason
+        if done.reason != "stop":  # a limit was reached: later text has no place
+            self._ended = True
+            self._segments.clear()
 
     def _send_done(self) -> None:
         now_s = time.monotonic()
         clock = self._pacer.clock
         played = clock.played_samples(now_s)
+        complete = self._total.reason in ("stop", "length")
         self._outlet.event(
             "utterance.done",
             utterance=self.name,
             reason=self._total.reason,
             num_samples=self._total.samples,
-            num_frames=self._total.frames,
+            num_frames=self._total.frames if complete else None,
             played_samples=played,
             heard_text=heard_text(self._total.words, samples_to_s(played)),
             playback=clock.source(now_s),

@@ -30,6 +30,10 @@ class Voices:
         names |= {name: voice for name, voice in self._aliases.items() if voice in voices}
         return {name: voice for name, voice in names.items() if name not in voices}
 
+    def unknown(self, voices: Sequence[str]) -> list[str]:
+        """Return configured aliases whose speaker the checkpoint does not have."""
+        return [name for name, voice in self._aliases.items() if voice not in voices]
+
     def names(self, voices: Sequence[str]) -> list[str]:
         """Return every name that may be asked for."""
         return [*voices, *self.aliases(voices)] if voices else list(OPENAI_VOICES)

@@ -20,10 +20,12 @@ from playhead.worker.http.messages import (
     MAX_MESSAGE_TEXT_CHARS,
     PROTOCOL,
     START,
-    read_message,
+    about,
+    check_message,
 )
 from playhead.worker.http.outlet import Outlet
 from playhead.worker.http.problem import Problem, problem_of
+from playhead.worker.http.schema import parse_object
 from playhead.worker.http.service import Service
 from playhead.worker.http.speech_route import tighten
 from playhead.worker.http.spoken import Spoken
@@ -32,6 +34,7 @@ MAX_MESSAGE_BYTES = 12 * MAX_MESSAGE_TEXT_CHARS + 4_096
 HEARTBEAT_S = 20.0
 LOOK_S = 0.5
 """How often idle limits are looked at."""
+CLOSE_S = 2.0
 MAX_PROBLEMS = 100
 """A connection with more refused messages than this is closed."""
 
@@ -56,6 +59,7 @@ class WebSocketRoute:
             heartbeat=HEARTBEAT_S,
             max_msg_size=MAX_MESSAGE_BYTES,
             compress=False,
+            autoping=False,
             writer_limit=0,
         )
         await socket.prepare(request)
@@ -93,13 +97,15 @@ class Session:
             async for message in self._socket:
                 self._message_at_s = time.monotonic()
                 if message.type is WSMsgType.TEXT:
-                    await self._take(message.data)
+                    self._take(message.data)
+                elif message.type is WSMsgType.PING:
+                    self._outlet.pong(message.data)
                 elif message.type is WSMsgType.BINARY:
                     self._refuse(Problem(400, "binary_not_allowed", "send JSON text messages"))
         finally:
             watch.cancel()
             for spoken in self._spoken.values():
-                await spoken.cancel()
+                spoken.cancel()
             writer.cancel()
 
     def _greet(self) -> None:
@@ -120,19 +126,19 @@ class Session:
             },
         )
 
-    async def _take(self, data: str) -> None:
-        kind, fields, body = "", {}, {}  # type: str, dict[str, Any], dict[str, Any]
+    def _take(self, data: str) -> None:
+        body: dict[str, Any] = {}
         try:
-            kind, fields = read_message(data, self._service.known())
-            body = fields
+            body = parse_object(data)
+            kind, fields = check_message(body, self._service.known())
             if kind == START:
                 self._start(fields)
             elif kind == "ping":
                 self._outlet.event("pong", id=fields.get("id"))
             else:
-                await self._pass_on(kind, fields)
+                self._pass_on(kind, fields)
         except PlayheadError as error:
-            self._refuse(problem_of(error), body.get("utterance"), body.get("sequence"))
+            self._refuse(problem_of(error), *about(body))
 
     def _start(self, fields: dict[str, Any]) -> None:
         name = fields["utterance"]
@@ -151,7 +157,7 @@ class Session:
         )
         self._outlet.event("utterance.created", utterance=name, number=self._num_started)
 
-    async def _pass_on(self, kind: str, fields: dict[str, Any]) -> None:
+    def _pass_on(self, kind: str, fields: dict[str, Any]) -> None:
         name = fields["utterance"]
         spoken = self._spoken.get(name)
         if spoken is None or spoken.over:
@@ -159,7 +165,7 @@ class Session:
                 return  # it ended meanwhile: late ones are normal
             raise Problem(404, "no_such_utterance", "start it first, or it has ended")
         if kind == "utterance.cancel":
-            await spoken.cancel()
+            spoken.cancel()
         elif kind == "playback.report":
             spoken.report(fields["played_samples"], fields.get("state") == "paused")
         else:
@@ -186,13 +192,7 @@ class Session:
     ) -> None:
         self._service.counters.problems[problem.code] += 1
         self._num_problems += 1
-        self._outlet.event(
-            "error",
-            utterance=utterance,
-            sequence=sequence,
-            retry_s=problem.retry_s,
-            **problem.body(),
-        )
+        self._outlet.problem(problem, utterance, sequence)
 
     def _drop_ended(self) -> None:
         self._spoken = {name: each for name, each in self._spoken.items() if not each.over}
@@ -214,7 +214,7 @@ class Session:
                 if spoken.awaits_text and now_s - spoken.text_at_s > idle_s:
                     late = Problem(408, "input_timeout", f"no text for {idle_s:g} s")
                     self._refuse(late, spoken.name)
-                    await spoken.cancel()
+                    spoken.cancel()
             if self._num_problems > MAX_PROBLEMS:
                 await self._end(Problem(400, "too_many_errors", "too many refused messages"))
                 return
@@ -225,4 +225,8 @@ class Session:
     async def _end(self, problem: Problem) -> None:
         self._refuse(problem)
         await asyncio.sleep(0)  # the writer's turn
-        await self._socket.close(code=WSCloseCode.POLICY_VIOLATION, message=problem.code.encode())
+        code, why = WSCloseCode.POLICY_VIOLATION, problem.code.encode()
+        try:
+            await asyncio.wait_for(self._socket.close(code=code, message=why), CLOSE_S)
+        except TimeoutError:
+            self._outlet.abort()

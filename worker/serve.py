@@ -1,0 +1,286 @@
+"""`playhead serve`: the HTTP and WebSocket service, its engine in a process of its own.
+
+Ends after SIGTERM: new work is refused, live requests finish, exit 0. Ends with 1 when the engine
+is gone for good.
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import ssl
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Literal
+
+from aiohttp import web
+
+from playhead.engine.errors import ConfigError, PlayheadError
+from playhead.worker.client import EngineClient
+from playhead.worker.engine_process import LOAD_S, EngineProcess
+from playhead.worker.http.options import LOOPBACK, HttpOptions
+from playhead.worker.http.routes import build_app
+from playhead.worker.http.service import Service
+from playhead.worker.http.voices import read_aliases
+from playhead.worker.socket_carrier import SocketCarrier
+from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+DESCRIPTION = (
+    "Serve POST /v1/audio/speech as OpenAI's, and a WebSocket for text as it is written. "
+    "Listens on this machine alone unless --host says otherwise."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Everything `playhead serve` is told."""
+
+    http: HttpOptions
+    profile: str = "cpu"
+    carrier: Literal["process", "threads"] = "process"
+    drain_s: float = 30.0
+    tls: ssl.SSLContext | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
+    """Add the arguments of the command; defaults from the environment, never shown if secret."""
+    parser.description = DESCRIPTION
+    model = env.get("PLAYHEAD_MODEL") or None
+    parser.add_argument(
+        "--model",
+        default=model,
+        help="checkpoint folder or hub name; default is the embedded English voice "
+        "[PLAYHEAD_MODEL]",
+    )
+    parser.add_argument(
+        "--profile",
+        default=env.get("PLAYHEAD_PROFILE") or "cpu",
+        help="default cpu [PLAYHEAD_PROFILE]",
+    )
+    parser.add_argument(
+        "--carrier",
+        choices=("process", "threads"),
+        default="process",
+        help="process: the engine is a process of its own (default); threads: one process for all",
+    )
+    parser.add_argument("--drain-s", type=float, default=30.0, help="wait so long at the end")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    parser.add_argument("--log-level", default="INFO", choices=levels, help="default INFO")
+    _add_edges(parser)
+    _add_security(parser)
+    keys = tuple(key for key in env.get("PLAYHEAD_API_KEYS", "").split(",") if key)
+    parser.set_defaults(api_keys=keys)
+
+
+def _add_edges(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="default 127.0.0.1")
+    parser.add_argument("--port", type=int, default=8880, help="default 8880; 0 takes a free one")
+    parser.add_argument(
+        "--port-file", type=Path, metavar="FILE", help="write the port taken into this file"
+    )
+    parser.add_argument(
+        "--voice-alias",
+        action="append",
+        default=[],
+        metavar="NAME=VOICE",
+        help="another name of a voice; may be repeated. OpenAI's names work without",
+    )
+    parser.add_argument("--max-chars", type=int, default=20_000, help="a request's; default 20000")
+    parser.add_argument(
+        "--idle-s", type=float, default=30.0, help="a WebSocket without text ends; default 30"
+    )
+    parser.add_argument(
+        "--stall-s", type=float, default=30.0, help="a client that takes nothing ends; default 30"
+    )
+
+
+def _add_security(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("security")
+    group.add_argument(
+        "--keys",
+        type=Path,
+        metavar="FILE",
+        help="lines of: NAME KEY [max_streams=N] [chars_per_minute=N]; read again when changed. "
+        "Keys without limits may also stand in the environment, by commas [PLAYHEAD_API_KEYS]",
+    )
+    group.add_argument(
+        "--allow-anonymous", action="store_true", help="serve other machines without any key"
+    )
+    group.add_argument(
+        "--cors-origin", action="append", default=[], metavar="ORIGIN", help="page that may ask"
+    )
+    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve HTTPS with this chain")
+    group.add_argument("--tls-key", type=Path, metavar="FILE", help="and this private key")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; return the exit code. Raises ConfigError and other PlayheadErrors."""
+    options = options_of(args)
+    return asyncio.run(Server(options, args.port_file).run())
+
+
+def options_of(args: argparse.Namespace) -> ServeOptions:
+    """Return the checked options; raises ConfigError."""
+    http = HttpOptions(
+        host=args.host,
+        port=args.port,
+        model=args.model,
+        keys_file=args.keys,
+        keys=args.api_keys,
+        voice_aliases=read_aliases(args.voice_alias),
+        cors_origins=tuple(args.cors_origin),
+        max_chars=args.max_chars,
+        idle_s=args.idle_s,
+        stall_s=args.stall_s,
+    )
+    keyed = bool(http.keys) or http.keys_file is not None
+    if args.host not in LOOPBACK and not keyed and not args.allow_anonymous:
+        raise ConfigError(
+            f"--host {args.host} lets other machines in and there is no key; give --keys FILE, "
+            "or --allow-anonymous behind a proxy that asks for one"
+        )
+    if min(http.max_chars, http.idle_s, http.stall_s) <= 0:
+        raise ConfigError("--max-chars, --idle-s and --stall-s must be above 0")
+    tls = _tls(args.tls_cert, args.tls_key)
+    return ServeOptions(http, args.profile, args.carrier, args.drain_s, tls)
+
+
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if cert is None and key is None:
+        return None
+    if cert is None:
+        raise ConfigError("--tls-key needs --tls-cert")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"TLS files: {type(error).__name__}, {error}") from None
+    return context
+
+
+class Server:
+    """The running command: engine, service and listening socket."""
+
+    def __init__(self, options: ServeOptions, port_file: Path | None = None) -> None:
+        """Make the parts; nothing runs yet. Raises ConfigError."""
+        self._options = options
+        self._port_file = port_file
+        self._engine: EngineProcess | None = None
+        self._engine_begun = False
+        self._client = EngineClient(self._carrier())
+        self.service = Service(self._client, options.http)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve to the end; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        runner = web.AppRunner(build_app(self.service), access_log=None, handler_cancellation=True)
+        await runner.setup()
+        try:
+            await self._listen(runner)
+            return await self._serve()
+        finally:
+            await runner.cleanup()
+            await loop.run_in_executor(None, self._end_engine)
+
+    async def _serve(self) -> int:
+        if self._engine is not None:
+            self._engine.start()
+            self._engine_begun = True
+        starting: Future[None] = Future()
+        Thread(target=self._start_client, args=(starting,), daemon=True).start()
+        stopped = asyncio.create_task(self._stop.wait())
+        while not (starting.done() or stopped.done() or self._engine_gone()):
+            await asyncio.wait([stopped], timeout=LOOK_S)
+        if starting.done():
+            starting.result()
+            return await self._serve_ready(stopped)
+        return 0 if stopped.done() else self._exit_code()
+
+    def _start_client(self, starting: "Future[None]") -> None:
+        """Wait for the engine on a thread that may be left behind: loading can't be cut short."""
+        try:
+            self._client.start()
+        except Exception as error:
+            starting.set_exception(error)
+        else:
+            starting.set_result(None)
+
+    async def _serve_ready(self, stopped: "asyncio.Task[bool]") -> int:
+        warm = asyncio.create_task(self.service.keep_warm())
+        while not stopped.done() and not self._engine_gone():
+            await asyncio.wait([stopped], timeout=LOOK_S)
+        warm.cancel()
+        if not stopped.done():
+            return self._exit_code()
+        self.service.draining = True
+        end_s = asyncio.get_running_loop().time() + self._options.drain_s
+        logger.info("draining, %d live", self.service.counters.live_utterances)
+        while self.service.counters.live_utterances:
+            if asyncio.get_running_loop().time() > end_s:
+                break
+            await asyncio.sleep(LOOK_S)
+        return 0
+
+    async def _listen(self, runner: web.AppRunner) -> None:
+        http = self._options.http
+        site = web.TCPSite(runner, http.host, http.port, ssl_context=self._options.tls)
+        try:
+            await site.start()
+        except OSError as error:
+            raise ConfigError(f"can't listen on {http.host}:{http.port}: {error}") from None
+        port = runner.addresses[0][1]
+        logger.info("listening on %s port %d", http.host, port)
+        if self._port_file is not None:
+            self._port_file.write_text(f"{port}\n")
+
+    def _carrier(self) -> SocketCarrier | ThreadCarrier:
+        model = self._options.http.model
+        if self._options.carrier == "threads":
+            return ThreadCarrier(engine_maker(model, self._options.profile))
+        self._engine = EngineProcess(model, self._options.profile)
+        return SocketCarrier(self._engine.path, connect_s=LOAD_S)
+
+    def _engine_gone(self) -> bool:
+        return self._engine is not None and self._engine.exit_code is not None
+
+    def _exit_code(self) -> int:
+        assert self._engine is not None
+        logger.error("the engine is gone for good")
+        return self._engine.exit_code or 1
+
+    def _end_engine(self) -> None:
+        self._client.close()
+        if self._engine is not None and self._engine_begun:
+            self._engine.stop()
+
+
+def main() -> int:
+    """Run as a module, without the other commands; return the exit code."""
+    import os
+    import sys
+
+    parser = argparse.ArgumentParser(prog="playhead serve")
+    add_arguments(parser, os.environ)
+    args = parser.parse_args()
+    logging.basicConfig(level=args.log_level, format="%(asctime)s %(levelname)-7s %(message)s")
+    try:
+        return run(args)
+    except ConfigError as error:
+        print(f"playhead: {error}", file=sys.stderr)
+        return 2
+    except PlayheadError as error:
+        print(f"playhead: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
