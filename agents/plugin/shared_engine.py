@@ -6,7 +6,6 @@ socket of an engine beside it, or it loads the weights once per call. Any thread
 
 import asyncio
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -42,6 +41,12 @@ class SharedEngine:
         """The client is there and its engine answers."""
         client = self._made()
         return client is not None and client.status().ready
+
+    @property
+    def exact_times(self) -> bool:
+        """The engine is ready and its word times have a verified error bound."""
+        client = self._made()
+        return client is not None and client.status().exact_times
 
     def begin(self) -> "Future[EngineClient]":
         """Start making the client if nobody has; returns at once."""
@@ -124,9 +129,6 @@ def connect_socket(path: Path) -> EngineClient:
 
 def load_engine(model: str, profile: str) -> EngineClient:
     """Load a model into this process and start it; raises ConfigError or CheckpointError."""
-    # Torch comes into the process with the engine. On a shared CPU its threads must sleep between
-    # steps: spinning, they took 17 s for 4 s of speech on two busy cores, sleeping 1 s.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     maker = engine_maker(None if model == EMBEDDED_MODEL else model, profile)
     client = EngineClient(ThreadCarrier(maker))
     try:

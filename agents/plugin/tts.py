@@ -191,6 +191,8 @@ class TTS(tts.TTS[Never]):
         self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
     ) -> SynthesizeStream:
         """Speak text as it is written; the first audio needs the first words only."""
+        if not is_given(self._aligned) and self._engine.exact_times:
+            self._capabilities.aligned_transcript = True
         stream = SynthesizeStream(tts=self, conn_options=conn_options)
         self._streams.add(stream)
         return stream

@@ -174,3 +174,16 @@ async def test_an_interrupted_session_stops_generation_within_a_step(
         assert {result.request_id for result in new} == {second.request_id} != {first.request_id}
         assert sink.num_samples >= SAMPLE_RATE_HZ * FRAME_S
         assert said(session)[-1] == (reply, False)
+
+
+async def test_first_stream_of_a_ready_exact_voice_is_aligned(real_engine: RealEngine) -> None:
+    speaker = playhead.TTS(engine=real_engine.client)
+    await speaker.list_voices()
+    assert not speaker.capabilities.aligned_transcript
+    stream = speaker.stream()
+    assert speaker.capabilities.aligned_transcript
+    await stream.aclose()
+    quiet = playhead.TTS(engine=real_engine.client, aligned_transcript=False)
+    await quiet.list_voices()
+    await quiet.stream().aclose()
+    assert not quiet.capabilities.aligned_transcript
