@@ -66,12 +66,12 @@ class LeadingSilenceTrim:
             level = float(levels[index])
             threshold = min(max(self._floor_db + RISE_DB, FLOOR_DBFS), LOUD_DBFS)
             if self._scanned == 0:
-                threshold = FLOOR_DBFS
+                level = float("-inf")  # a codec's first samples click: its past is empty
             if level > LOUD_DBFS or (level > threshold and self._risen):
                 return base + index - int(self._risen)
             self._risen = level > threshold
             if not self._risen:
-                self._floor_db = min(self._floor_db, level)
+                self._floor_db = min(self._floor_db, max(level, FLOOR_DBFS - RISE_DB))
             self._scanned += 1
         return None
 

@@ -107,7 +107,7 @@ def slot_starts(
     least = np.array([0 if sound in OPTIONAL else 1 for sound in sounds])
     before = np.concatenate([[0], np.cumsum(least)[:-1]])
     real = np.maximum((starts - origin) / SLOT_SAMPLES, LEAD_SLOTS)
-    fitted = np.array(isotonic((real - before).tolist()))
+    fitted = np.maximum(isotonic((real - before).tolist()), LEAD_SLOTS)
     return np.asarray(np.floor(fitted + 0.5).astype(np.int64) + before)
 
 

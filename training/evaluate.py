@@ -22,7 +22,7 @@ from playhead.engine.text.english.abbreviations import PAUSES
 from playhead.engine.text.english.front_end import EnglishFrontEnd, pieces_of
 from playhead.engine.text.english.normalise import plain, spoken
 from playhead.engine.text.english.numbers import digits
-from playhead.engine.units import FRAME_S, SAMPLE_RATE_HZ
+from playhead.engine.units import FRAME_S, SAMPLE_RATE_HZ, samples_to_s
 
 Floats = npt.NDArray[np.float32]
 SAME = {
@@ -126,11 +126,13 @@ def speak_all(folder: Path, lines: list[str], options: argparse.Namespace) -> li
         temperature=options.temperature, predictor_temperature=options.predictor_temperature
     )
     front_end = EnglishFrontEnd(folder)
-    out, longest = [], 0.0
+    out, longest, leads = [], 0.0, []
     with open_model(folder) as tts:
         began, cpu = time.perf_counter(), time.process_time()
         for line in lines:
+            before = tts.engine.metrics.trimmed_samples
             pcm = b"".join(tts.stream(line, sampling=sampling, seed=options.seed))
+            leads.append(tts.engine.metrics.trimmed_samples - before)
             out.append(np.frombuffer(pcm, "<i2").astype(np.float32) / 32768)
             stream = front_end.open()
             rows = sum(len(unit.token_ids) for unit in stream.push(line) + stream.close())
@@ -139,7 +141,9 @@ def speak_all(folder: Path, lines: list[str], options: argparse.Namespace) -> li
     speech_s = sum(map(len, out)) / SAMPLE_RATE_HZ
     print(
         f"{speech_s:.0f} s of speech; real-time factor {wall_s / speech_s:.3f} "
-        f"(CPU {cpu_s / speech_s:.3f}); longest {longest:.2f} x predicted"
+        f"(CPU {cpu_s / speech_s:.3f}); longest {longest:.2f} x predicted; trimmed lead "
+        f"{1000 * samples_to_s(sum(leads)) / len(leads):.0f} ms, at most "
+        f"{1000 * samples_to_s(max(leads)):.0f} ms"
     )
     return out
 

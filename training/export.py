@@ -26,7 +26,7 @@ from training.train_talker import load_weights
 SPEAKER_NAME = "heart"
 GENERATION = {
     "do_sample": True,
-    "temperature": 0.6,
+    "temperature": 0.7,
     "top_k": 20,
     "top_p": 1.0,
     "repetition_penalty": 1.0,

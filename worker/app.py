@@ -59,6 +59,8 @@ class RoomOptions:
     allow: tuple[str, ...] = ()
     """Identities that may speak and interrupt in every room."""
     clock_events: bool = False
+    keep_pcm: Path | None = None
+    """Folder for what the engine made of each request; for tests."""
     routing: bool = True
     """Route SDK completions directly (sdk_routing)."""
 
@@ -265,6 +267,7 @@ async def _enter_room(options: RoomOptions, context: JobContext) -> None:
         options.limits,
         counters=shared["counters"],
         clock_events=options.clock_events,
+        keep_pcm=options.keep_pcm,
     )
     await context.connect(auto_subscribe=AutoSubscribe.SUBSCRIBE_NONE)
     serving = asyncio.create_task(session.run())

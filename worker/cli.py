@@ -183,6 +183,12 @@ def _add_worker_edges(parser: argparse.ArgumentParser) -> None:
         help="also send where playback stands on playhead.events [PLAYHEAD_CLOCK_EVENTS=1]",
     )
     parser.add_argument(
+        "--keep-pcm",
+        type=Path,
+        metavar="FOLDER",
+        help="write what the engine made of each request there, to compare with what was heard",
+    )
+    parser.add_argument(
         "--no-routing", action="store_true", help="leave the LiveKit SDK as it is: fewer rooms"
     )
 
@@ -251,6 +257,8 @@ def _passed_on(args: argparse.Namespace) -> list[str]:
         flags += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.model is not None:
         flags += ["--model", args.model]
+    if args.keep_pcm is not None:
+        flags += ["--keep-pcm", str(args.keep_pcm)]
     for identity in args.allow:
         flags += ["--allow", identity]
     flags += ["--clock-events"] * args.clock_events + ["--no-routing"] * args.no_routing
@@ -265,6 +273,7 @@ def _worker_options(args: argparse.Namespace) -> "WorkerOptions":
         limits=TextLimits(idle_s=args.idle_s, max_chars=args.max_chars),
         allow=tuple(args.allow),
         clock_events=args.clock_events,
+        keep_pcm=args.keep_pcm,
         routing=not args.no_routing,
     )
     return WorkerOptions(

@@ -17,6 +17,7 @@ from threading import Thread
 from typing import Literal
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from playhead.engine.errors import ConfigError, PlayheadError
 from playhead.worker.client import EngineClient
@@ -31,6 +32,8 @@ from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 logger = logging.getLogger(__name__)
 
 LOOK_S = 0.2
+SHUTDOWN_S = 2.0
+"""For what is still open after the drain."""
 DESCRIPTION = (
     "Serve POST /v1/audio/speech as OpenAI's, and a WebSocket for text as it is written. "
     "Listens on this machine alone unless --host says otherwise."
@@ -164,6 +167,14 @@ def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     return context
 
 
+class _BrokenRequests(logging.Filter):
+    """Keeps out requests that are no HTTP: aiohttp would log their bytes, keys among them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, HttpProcessingError)
+
+
 class Server:
     """The running command: engine, service and listening socket."""
 
@@ -182,7 +193,15 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        runner = web.AppRunner(build_app(self.service), access_log=None, handler_cancellation=True)
+        edge_logger = logging.getLogger(f"{__name__}.edge")
+        edge_logger.addFilter(_BrokenRequests())
+        runner = web.AppRunner(
+            build_app(self.service),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=SHUTDOWN_S,
+            logger=edge_logger,
+        )
         await runner.setup()
         try:
             await self._listen(runner)
@@ -216,8 +235,10 @@ class Server:
 
     async def _serve_ready(self, stopped: "asyncio.Task[bool]") -> int:
         warm = asyncio.create_task(self.service.keep_warm())
-        while not stopped.done() and not self._engine_gone():
+        while not (stopped.done() or warm.done() or self._engine_gone()):
             await asyncio.wait([stopped], timeout=LOOK_S)
+        if warm.done():
+            warm.result()  # it never ends by itself: pass its error on
         warm.cancel()
         if not stopped.done():
             return self._exit_code()

@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from livekit import rtc
@@ -19,6 +20,7 @@ from livekit import rtc
 from playhead.worker.client import EngineClient
 from playhead.worker.counters import RoomCounters
 from playhead.worker.events import Finished, Interrupted, SpeakerEvent, SpeechError
+from playhead.worker.keep import PcmKeeper
 from playhead.worker.outbox import Outbox
 from playhead.worker.permissions import ParticipantKind, Permissions, RoomPolicy
 from playhead.worker.receivers import Receivers
@@ -62,6 +64,7 @@ class RoomSession:
         *,
         counters: RoomCounters | None = None,
         clock_events: bool = False,
+        keep_pcm: Path | None = None,
     ) -> None:
         """Take a room that is not connected yet, so that no event is missed."""
         self._room = room
@@ -73,7 +76,12 @@ class RoomSession:
         self._source = make_source()
         self._pump = QueuedPump(self._source, lambda: self._speaker.restarted())
         self._speaker = Speaker(
-            client, self._pump, self._receivers, self._emit, clock_events=clock_events
+            client,
+            self._pump,
+            self._receivers,
+            self._emit,
+            clock_events=clock_events,
+            keeper=PcmKeeper(keep_pcm) if keep_pcm is not None else None,
         )
         self._intake = TextIntake(self._speaker, self._emit, limits or TextLimits())
         self._joined = asyncio.Event()

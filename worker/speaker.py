@@ -27,6 +27,7 @@ from playhead.worker.events import (
     Started,
     WordsTimed,
 )
+from playhead.worker.keep import PcmKeeper
 from playhead.worker.receivers import Receivers
 from playhead.worker.speech import Speech
 from playhead.worker.track import Pump
@@ -61,9 +62,11 @@ class Speaker:
         emit: Emit,
         *,
         clock_events: bool = False,
+        keeper: PcmKeeper | None = None,
     ) -> None:
         """Take the room's parts; nothing plays before `listen`."""
         self._clock_events = clock_events
+        self._keeper = keeper
         self._client = client
         self._pump = pump
         self._receivers = receivers
@@ -212,6 +215,8 @@ class Speaker:
     def _take(self, speech: Speech, result: SpeechResult) -> None:
         if isinstance(result, Pcm):
             speech.received(result)
+            if self._keeper is not None:
+                self._keeper.add(speech.request_id, result)
             self._pump.push(speech.clock, result.pcm)
         elif isinstance(result, Words):
             speech.words.extend(result.words)

@@ -86,11 +86,11 @@ def main() -> None:
             silence = interrupt_to_silence_ms(server.access, Path(folder) / "interrupt")
             texts = [Spoken("w", "Hello there.", wait=True), Spoken("p", PARAGRAPH, wait=True)]
             heard = run_listener(server.access, "bench-paragraph", texts, Path(folder) / "p")
+            made = worker.made("p")
         finally:
             worker.stop()
-    known = render_directly(PARAGRAPH, 7)
-    errors = heard_errors(heard, "p", known)
-    verdict = judge(PARAGRAPH, known, heard.pcm, Transcriber())
+    errors = heard_errors(heard, "p", made)
+    verdict = judge(PARAGRAPH, render_directly(PARAGRAPH, 7), made, heard.pcm, Transcriber())
     print(errors, verdict.summary(), sep="\n")
     figures = {
         "token_to_heard_p50_ms": statistics.median(first),

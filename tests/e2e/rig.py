@@ -45,6 +45,7 @@ class WorkerProcess:
     def start(self) -> None:
         command = [sys.executable, "-P", "-m", "playhead.worker.cli", "worker", "--clock-events"]
         command += ["--port", str(self.port), "--drain-s", "2"]
+        command += ["--keep-pcm", str(self.log_path.parent)]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *self.arguments],
@@ -64,6 +65,10 @@ class WorkerProcess:
                 return bool(answer.status == 200)
         except OSError:
             return False
+
+    def made(self, request_id: str) -> npt.NDArray[np.int16]:
+        """Return what the engine made of a request."""
+        return np.fromfile(self.log_path.parent / f"{request_id}.pcm", "<i2")
 
     def stop(self) -> None:
         assert self.process is not None

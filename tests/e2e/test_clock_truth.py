@@ -13,7 +13,7 @@ import pytest
 
 from playhead.worker.demo.llm import PARAGRAPH
 from playhead.worker.demo.server import LocalServer
-from tests.e2e.rig import Hear, Render, Spoken, WorkerProcess, run_listener
+from tests.e2e.rig import Hear, Spoken, WorkerProcess, run_listener
 from tests.e2e.truth import heard_errors
 
 pytestmark = [pytest.mark.livekit, pytest.mark.slow]
@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.livekit, pytest.mark.slow]
 LINK = Path(__file__).parent / "impaired_link.py"
 
 
-def test_heard_is_true_when_the_link_is_clean(hear: Hear, rendered: Render) -> None:
+def test_heard_is_true_when_the_link_is_clean(hear: Hear, worker: WorkerProcess) -> None:
     # two texts: the clock has the listener's reports from the first one on
     heard = hear([Spoken("w", "Hello there."), Spoken("t", PARAGRAPH)], settle_s=1.5)
-    heard_errors(heard, "t", rendered(PARAGRAPH)).check()
+    heard_errors(heard, "t", worker.made("t")).check()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def link() -> Iterator[Link]:
 
 @pytest.mark.timeout(300)
 def test_heard_is_true_when_the_link_delays_jitters_and_loses(
-    link: Link, rendered: Render, tmp_path: Path, room_name: str
+    link: Link, tmp_path: Path, room_name: str
 ) -> None:
     link.impair(delay_ms=0)
     with LocalServer(host=link.address, interface=link.interface) as server:
@@ -85,4 +85,4 @@ def test_heard_is_true_when_the_link_delays_jitters_and_loses(
             print(worker.log()[-3000:])
             worker.stop()
     assert heard.report["rtt_s"] > 0.06, "the link was not impaired"
-    heard_errors(heard, "t", rendered(PARAGRAPH)).check()
+    heard_errors(heard, "t", worker.made("t")).check()

@@ -11,8 +11,10 @@ from tests.e2e.rig import HeardSpeech
 MAX_ERROR_S = 0.030
 RECEIVER_MOVED_S = 0.012
 """A change of the receiver's delay by itself, seen in the waveform."""
-SETTLED_S = 2.2
-"""The clock takes the median of two seconds of reports."""
+SETTLED_S = 1.2
+"""The clock takes the median of a second of reports."""
+FIRST_REPORTS_S = 0.8
+"""A receiver may come out of the silence between speeches with another delay than it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class HeardErrors:
     steady: list[float]
     """While the receiver kept its delay."""
     moving: list[float]
-    """Within two seconds after the receiver changed its delay by itself: reports follow behind."""
+    """Just after the receiver may have changed its delay by itself: its reports follow behind."""
 
     def __str__(self) -> str:
         return f"heard error in ms: steady {spread(self.steady)}, moving {spread(self.moving)}"
@@ -45,7 +47,8 @@ def heard_errors(heard: HeardSpeech, request_id: str, known: npt.NDArray[np.int1
         place_s = found.heard_at_s(heard_s) if going else None
         if event["source"] != "reported" or place_s is None:
             continue
-        moving = any(-0.6 < heard_s - change_s < SETTLED_S for change_s in changes_s)
+        changed = any(-0.6 < heard_s - change_s < SETTLED_S for change_s in changes_s)
+        moving = changed or heard_s < FIRST_REPORTS_S
         error_s = heard.recording.time_at_s(place_s) - event["clock_s"]
         (errors.moving if moving else errors.steady).append(error_s)
     return errors

@@ -157,3 +157,26 @@ def test_counts_stay_ordered_and_never_fall_between_clears(script: list[Step]) -
         assert snapshot.heard_samples >= heard
         assert snapshot.dry_at_s >= now_s
         exited, heard = snapshot.exited_samples, snapshot.heard_samples
+
+
+def test_silence_between_speeches_tells_nothing_of_the_buffer() -> None:
+    receiver = ReceiverEstimate()
+    receiver.report(ReceiverReport(0.02, 0.02, 0.0, audio_s=0.04), 0.0)
+    early_s = receiver.delay_s(0.0)
+    for i in range(8):
+        receiver.report(ReceiverReport(0.06, 0.06, 0.0), 1.0 + i * 0.25)
+    speaking_s = receiver.delay_s(2.75)
+    for i in range(20):
+        receiver.report(ReceiverReport(0.02, 0.02, 0.0, audio_s=0.04), 3.0 + i * 0.25)
+    assert receiver.source(7.75) == "reported"
+    assert receiver.delay_s(7.75) == speaking_s == pytest.approx(early_s + 0.04)
+
+
+def test_first_report_of_a_speech_replaces_those_before_the_silence() -> None:
+    receiver = ReceiverEstimate()
+    for i in range(8):
+        receiver.report(ReceiverReport(0.02, 0.02, 0.0), i * 0.25)
+    before_s = receiver.delay_s(1.75)
+    receiver.report(ReceiverReport(0.02, 0.02, 0.0, audio_s=0.0), 4.0)
+    receiver.report(ReceiverReport(0.10, 0.10, 0.0), 5.0)
+    assert receiver.delay_s(5.0) == pytest.approx(before_s + 0.08)

@@ -93,6 +93,20 @@ def test_result_is_the_same_for_every_chunking() -> None:
         assert np.array_equal(run_trim(pcm, chunk)[0], whole)
 
 
+def test_click_of_the_first_samples_is_no_onset() -> None:
+    pcm, onset = clip("soft vowel", 8)
+    assert onset > SAMPLE_RATE_HZ // 10
+    pcm[:60] += np.linspace(0.03, 0.0, 60, dtype=np.float32)
+    assert 0 <= kept_before_onset_ms(onset, run_trim(pcm)[1]) <= 20
+
+
+@pytest.mark.parametrize("name", ONSETS)
+def test_speech_from_the_first_sample_on_is_kept_whole(name: str) -> None:
+    rng = np.random.default_rng(3)
+    _, dropped = run_trim(ONSETS[name](rng).astype(np.float32))
+    assert dropped <= SAMPLE_RATE_HZ * 5 // 1000
+
+
 def test_all_silence_is_bounded() -> None:
     trim = LeadingSilenceTrim()
     frames = int(4.0 * SAMPLE_RATE_HZ / FRAME_SAMPLES)

@@ -74,34 +74,36 @@ def test_align_calls_it_no_pause_when_a_receiver_stretched_the_sound() -> None:
 @pytest.mark.parametrize("start_s", [0.0, 1.7, 5.0, 8.2, 10.5])
 def test_judge_rejects_when_two_seconds_are_missing(start_s: float) -> None:
     cut = np.delete(ENGINE, slice(round(start_s * RATE_HZ), round((start_s + 2) * RATE_HZ)))
-    verdict = judge("a b c", KNOWN, heard_as(cut), Script("a b c", "a b c"))
+    verdict = judge("a b c", KNOWN, KNOWN, heard_as(cut), Script("a b c", "a b c"))
     assert verdict.longest_loss_s > 0.7 and verdict.problems
 
 
 def test_judge_rejects_when_two_parts_are_swapped() -> None:
     parts = np.split(ENGINE, 5)
     parts[1], parts[3] = parts[3], parts[1]
-    verdict = judge("a b c", KNOWN, heard_as(np.concatenate(parts)), Script("a b c", "a b c"))
+    verdict = judge(
+        "a b c", KNOWN, KNOWN, heard_as(np.concatenate(parts)), Script("a b c", "a b c")
+    )
     assert verdict.problems
 
 
 def test_judge_rejects_when_it_is_another_text() -> None:
     other = np.concatenate([babble(n, 2.0) for n in range(20, 22)])
     known = KNOWN[: 3 * RATE_HZ]
-    verdict = judge("a b c", known, heard_as(other, lead_s=0.5), Script("a b c", "a b c"))
+    verdict = judge("a b c", known, known, heard_as(other, lead_s=0.5), Script("a b c", "a b c"))
     assert verdict.found_share < 0.2 and verdict.problems
 
 
 def test_judge_rejects_when_more_words_are_wrong_than_the_bound() -> None:
     text = "one two three four five six seven eight nine ten"
     heard = "one two three for fife six seven eight nine ten"
-    assert judge(text, KNOWN, heard_as(ENGINE), Script(text, heard)).problems
-    assert not judge(text, KNOWN, heard_as(ENGINE), Script(heard, heard)).problems
+    assert judge(text, KNOWN, KNOWN, heard_as(ENGINE), Script(text, heard)).problems
+    assert not judge(text, KNOWN, KNOWN, heard_as(ENGINE), Script(heard, heard)).problems
 
 
 def test_judge_rejects_when_a_long_pause_was_heard() -> None:
     paused = np.insert(ENGINE, 6 * RATE_HZ, np.zeros(round(0.8 * RATE_HZ)))
-    verdict = judge("a b", KNOWN, heard_as(paused), Script("a b", "a b"))
+    verdict = judge("a b", KNOWN, KNOWN, heard_as(paused), Script("a b", "a b"))
     assert any("gap" in problem for problem in verdict.problems)
 
 

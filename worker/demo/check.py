@@ -1,8 +1,9 @@
 """Decide whether a recording holds what was said: every part, once, in order, as well understood.
 
-Two judges that fail differently: the waveform (each piece of the engine's own rendering with the
-same seed must be found at its place) and a speech recogniser (at most ten points of word error
-rate more than the engine's rendering has).
+Two judges that fail differently: the waveform (each piece of what the engine made for this very
+request must be found at its place) and a speech recogniser (at most ten points of word error rate
+more than the engine has that renders the same text and seed without a room). The two renderings
+differ where text came late: the engine then lets the last sound end and goes on.
 """
 
 from dataclasses import dataclass
@@ -56,13 +57,14 @@ class Verdict:
 def judge(
     text: str,
     engine_pcm: npt.NDArray[np.int16],
+    made_pcm: npt.NDArray[np.int16],
     heard_pcm: npt.NDArray[np.int16],
     recogniser: Hears,
 ) -> Verdict:
-    """Compare what was heard with the text and with the engine's own rendering of it."""
+    """Compare what was heard with the text, with what the engine made, and with its rendering."""
     wer_engine = word_error_rate(text, recogniser.transcribe(engine_pcm))
     wer_heard = word_error_rate(text, recogniser.transcribe(heard_pcm))
-    alignment = align(engine_pcm, heard_pcm)
+    alignment = align(made_pcm, heard_pcm)
     gaps = [pause.duration_s for pause in alignment.pauses(GAP_S)]
     loss_s, longest_gap_s = alignment.longest_loss_s(), max(gaps, default=0.0)
     problems: list[str] = []

@@ -39,6 +39,7 @@ from playhead.worker.demo.timeline import HEADER, Timeline
 from playhead.worker.listener import Listener
 
 ROOM = "playhead-demo"
+REQUEST_ID = "demo-1"
 SPEAKER_LIMIT_S = 20.0
 """From joining a room to hearing the worker's track in it."""
 SPEECH_LIMIT_S = 120.0
@@ -54,12 +55,22 @@ class DemoFailed(Exception):
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """`playhead worker` as a process of its own; its log goes to a file."""
+    """`playhead worker` as a process of its own."""
 
     access: Access
-    log_path: Path
+    folder: Path
+    """For its log and for what its engine makes."""
     port: int = field(default_factory=free_port)
     _process: asyncio.subprocess.Process | None = field(init=False, default=None)
+
+    @property
+    def log_path(self) -> Path:
+        """Return where its log goes."""
+        return self.folder / "worker.log"
+
+    def made(self, request_id: str) -> npt.NDArray[np.int16]:
+        """Return what its engine made of a request."""
+        return np.fromfile(self.folder / f"{request_id}.pcm", "<i2")
 
     async def start(self) -> None:
         """Start it; it registers by itself."""
@@ -67,6 +78,7 @@ class WorkerProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "playhead.worker.cli", "worker"),
                 *("--clock-events", "--no-supervise", "--drain-s", "2", "--port", str(self.port)),
+                *("--keep-pcm", str(self.folder)),
                 env={**os.environ, **self.access.environment()},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -122,14 +134,13 @@ class Demo:
         await self._join()
         print(HEADER)
         first_s = self.listener.recording.num_samples / SAMPLE_RATE_HZ
-        request_id = "demo-1"
-        reader = asyncio.create_task(self._read_events(request_id))
+        reader = asyncio.create_task(self._read_events(REQUEST_ID))
         watchers = [
             asyncio.create_task(self._watch_ear(first_s)),
             asyncio.create_task(self._print_rows()),
         ]
         try:
-            attributes = {"request_id": request_id, "seed": str(self.args.seed)}
+            attributes = {"request_id": REQUEST_ID, "seed": str(self.args.seed)}
             await self.listener.speak(self._tokens(), **attributes)
             await asyncio.wait_for(reader, SPEECH_LIMIT_S)
         except TimeoutError:
@@ -215,7 +226,7 @@ async def _run(args: argparse.Namespace, access: Access, folder: Path) -> int:
     text = Path(args.text).read_text().strip() if args.text else PARAGRAPH
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    worker = WorkerProcess(access, folder / "worker.log")
+    worker = WorkerProcess(access, folder)
     demo = Demo(args, text, access, worker)
     page = CallerPage(access)
     print("demo: starting the worker with the embedded voice", flush=True)
@@ -232,14 +243,15 @@ async def _run(args: argparse.Namespace, access: Access, folder: Path) -> int:
         await demo.listener.leave()
         await page.stop()
         await worker.stop()
-    return await asyncio.to_thread(_conclude, text, args.seed, demo.spoken, out)
+    return await asyncio.to_thread(_conclude, demo, out)
 
 
-def _conclude(text: str, seed: int, heard: npt.NDArray[np.int16], out: Path) -> int:
-    """Judge the recording against the engine's own rendering; return the exit code."""
-    known = render_directly(text, seed)
-    write_wav(out / "demo-engine.wav", known)
-    verdict = judge(text, known, heard, Transcriber())
+def _conclude(demo: Demo, out: Path) -> int:
+    """Judge the recording; return the exit code."""
+    engine, made = render_directly(demo.text, demo.args.seed), demo.worker.made(REQUEST_ID)
+    write_wav(out / "demo-engine.wav", engine)
+    write_wav(out / "demo-made.wav", made)
+    verdict = judge(demo.text, engine, made, demo.spoken, Transcriber())
     print(f"demo: {verdict.summary()}")
     return 1 if verdict.problems else 0
 

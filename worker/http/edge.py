@@ -11,6 +11,7 @@ from aiohttp.typedefs import Middleware
 
 from playhead.engine.errors import PlayheadError
 from playhead.worker.http.keys import Account
+from playhead.worker.http.options import LOOPBACK
 from playhead.worker.http.problem import Problem, problem_of, problem_of_http
 from playhead.worker.http.service import Service
 
@@ -101,8 +102,13 @@ class Edge:
         origin = request.headers.get("Origin")
         if origin is None or origin in self._service.options.cors_origins:
             return
-        if urlsplit(origin).netloc != request.host:
+        if urlsplit(origin).netloc != request.host or self._rebound(request.host):
             raise Problem(403, "origin_not_allowed", "web pages of this origin may not ask here")
+
+    def _rebound(self, host: str) -> bool:
+        """Say whether a page got here by pointing a name of its own at this machine."""
+        private = self._service.options.host in LOOPBACK and not self._service.keys.required
+        return private and urlsplit(f"//{host}").hostname not in LOOPBACK
 
     def _preflight(self, request: web.Request) -> bool:
         asked = "Access-Control-Request-Method" in request.headers

@@ -14,15 +14,16 @@ from playhead.worker.http.websocket import WebSocketRoute
 
 def build_app(service: Service) -> web.Application:
     """Return the aiohttp application of a service."""
-    edge, pages = Edge(service), Pages(service)
+    edge, pages, sockets = Edge(service), Pages(service), WebSocketRoute(service)
     app = web.Application(
         middlewares=[edge.middleware], client_max_size=service.options.max_body_bytes
     )
+    app.on_shutdown.append(sockets.shut)
     app.on_response_prepare.append(edge.prepare)
     app.add_routes(
         [
             web.post("/v1/audio/speech", SpeechRoute(service).create),
-            web.get("/v1/audio/speech/ws", WebSocketRoute(service).open, allow_head=False),
+            web.get("/v1/audio/speech/ws", sockets.open, allow_head=False),
             web.get("/v1/models", pages.models, allow_head=False),
             web.get("/v1/models/{model}", pages.model, allow_head=False),
             web.get("/v1/voices", pages.voices, allow_head=False),

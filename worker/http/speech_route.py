@@ -138,7 +138,7 @@ class _Sender:
             return
         if self._asked.sse:
             text = base64.b64encode(data).decode()
-            data = _event({"type": "speech.audio.delta", "audio": text, "delta": text})
+            data = _event({"type": "speech.audio.delta", "audio": text})
         await self._write(data)
 
     async def _write(self, data: bytes) -> None:

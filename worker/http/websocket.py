@@ -5,6 +5,7 @@ the end of the text, and while the client takes nothing.
 """
 
 import asyncio
+import contextlib
 import time
 import uuid
 from typing import Any
@@ -45,6 +46,14 @@ class WebSocketRoute:
     def __init__(self, service: Service) -> None:
         """Share the service."""
         self._service = service
+        self._open: set[web.WebSocketResponse] = set()
+
+    async def shut(self, _: web.Application) -> None:
+        """Close every connection: the server goes away."""
+        for socket in list(self._open):
+            with contextlib.suppress(TimeoutError):
+                closing = socket.close(code=WSCloseCode.GOING_AWAY, message=b"shutdown")
+                await asyncio.wait_for(closing, CLOSE_S)
 
     async def open(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection to its end. Raises Problem before the upgrade."""
@@ -64,10 +73,12 @@ class WebSocketRoute:
         )
         await socket.prepare(request)
         tighten(request)
+        self._open.add(socket)
         self._service.counters.connections += 1
         try:
             await Session(socket, request, self._service).run()
         finally:
+            self._open.discard(socket)
             self._service.counters.connections -= 1
         return socket
 

@@ -1,7 +1,7 @@
 """The OpenAPI document holds against the running server, field by field."""
 
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.worker.http.conftest import Served
+from tests.worker.http.conftest import Served, end
 
 PATH = "/v1/audio/speech"
 BASE = {"input": "Hi.", "response_format": "pcm", "stream": False, "max_new_tokens": 2}
@@ -61,7 +61,7 @@ def forbidden(schema: Schema) -> Iterator[Any]:
 def test_what_the_document_allows_is_spoken(open_server: Served, fields: dict[str, Schema]) -> None:
     tried = 0
     for name, schema in fields.items():
-        values = [BASE["input"]] if name == "input" else list(allowed(schema))[:20]
+        values = [BASE["input"]] if name == "input" else list(allowed(schema))[:4]
         for value in values:
             body = {**BASE, name: value}
             if name in ("stream", "stream_format"):
@@ -101,18 +101,20 @@ def test_every_answer_is_documented(open_server: Served, document: Any) -> None:
                 assert answer.headers["content-type"].split(";")[0] in told, path
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_nothing(launcher: Any, tmp_path: Path) -> None:
     here = str(Path(sys.executable).parent)
     command = shutil.which("schemathesis", path=f"{here}{os.pathsep}{os.environ['PATH']}")
     if command is None:
         pytest.skip("schemathesis is not installed: it is part of the dev group")
-    served: Served = launcher.ready(launcher.begin("fuzzed", "--max-chars", "30"))
+    served: Served = launcher.ready(
+        launcher.begin("fuzzed", "--carrier", "threads", "--max-chars", "20")
+    )
     (tmp_path / "schemathesis.toml").write_text(
         "[checks.negative_data_rejection]\n"
         'expected-statuses = ["400", "401", "403", "404", "405", "406", "413", "415", "422"]\n'
     )
-    flags = ["--max-examples", "10", "--phases", "coverage,fuzzing", "--seed", "1"]
-    flags += ["--report", "ndjson", "--report-dir", "report"]
+    flags = ["--max-examples", "4", "--phases", "coverage,fuzzing", "--seed", "1"]
     done = subprocess.run(
         [command, "run", f"{served.url}/openapi.json", *flags],
         cwd=tmp_path,
@@ -120,7 +122,8 @@ def test_schemathesis_finds_nothing(launcher: Any, tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
-    served.process.terminate()
+    end(served)
     assert done.returncode == 0, done.stdout[-6000:]
-    assert "No issues found" in done.stdout
-    assert json.loads(next((tmp_path / "report").glob("*.ndjson")).read_text().splitlines()[0])
+    counted = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
+    assert counted is not None, done.stdout[-2000:]
+    assert int(counted[1]) == int(counted[2]) > 150

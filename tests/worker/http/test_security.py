@@ -1,5 +1,7 @@
 """Keys, limits, cross-origin rules and logs of a real server."""
 
+import socket
+
 import httpx
 import pytest
 
@@ -70,6 +72,8 @@ def test_no_page_may_ask_by_default(open_server: Served) -> None:
     assert answer.status_code == 403 and "access-control-allow-origin" not in answer.headers
     own = httpx.get(f"{open_server.url}/v1/voices", headers={"Origin": open_server.url})
     assert own.status_code == 200
+    rebound = {"Origin": "http://evil.example", "Host": "evil.example"}
+    assert httpx.get(f"{open_server.url}/v1/voices", headers=rebound).status_code == 403
 
 
 def test_neither_text_nor_keys_are_told_to_anybody_else(strict_server: Served) -> None:
@@ -79,6 +83,9 @@ def test_neither_text_nor_keys_are_told_to_anybody_else(strict_server: Served) -
     post(strict_server, ALICE, secret, voice=secret)
     post(strict_server, ALICE, secret * 200)
     post(strict_server, "a-wrong-key-of-the-tests", LONG)
+    with socket.create_connection(("127.0.0.1", strict_server.port)) as raw:
+        raw.sendall(f"GET /v1/voices HTTP/1.1\r\nX: a\0{secret}\r\n{secret}\r\n\r\n".encode())
+        assert b" 400 " in raw.recv(1000)
     told = strict_server.log.read_text() + httpx.get(f"{strict_server.url}/metrics").text
     assert "/v1/audio/speech" in told
     for hidden in (secret, "a-wrong-key", ALICE, BOB, "somebody stops"):

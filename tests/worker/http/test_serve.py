@@ -1,17 +1,28 @@
 """`playhead serve`: its arguments, its defaults, and how it ends."""
 
 import argparse
+import asyncio
 import signal
-import time
+import ssl
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
+import psutil
 import pytest
+from aiohttp.test_utils import TestServer
 
 from playhead.engine.errors import ConfigError
+from playhead.worker.client import EngineClient
+from playhead.worker.http.messages import PROTOCOL
+from playhead.worker.http.options import HttpOptions
+from playhead.worker.http.routes import build_app
+from playhead.worker.http.service import Service
 from playhead.worker.serve import add_arguments, options_of
-from tests.worker.http.conftest import ALICE, LONG, Launcher
+from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
+from tests.worker.http.conftest import ALICE, LONG, SHORT, Launcher, Served
 
 
 def options(*flags: str, **env: str) -> Any:
@@ -58,18 +69,70 @@ def test_a_wrong_profile_ends_it_with_its_reason(launcher: Launcher) -> None:
     assert "no profile 'nope'" in served.log.read_text()
 
 
-def test_sigterm_lets_live_streams_end_and_takes_no_new_ones(launcher: Launcher) -> None:
+@pytest.mark.slow
+async def test_sigterm_lets_live_streams_end_and_takes_no_new_ones(launcher: Launcher) -> None:
     served = launcher.ready(launcher.begin("drained", "--carrier", "threads"))
-    text = LONG[:130]
-    body = {"input": text, "response_format": "pcm"}
+    body = {"input": LONG[:45], "response_format": "pcm"}
     url = f"{served.url}/v1/audio/speech"
-    with httpx.stream("POST", url, json=body, timeout=30) as answer:
-        chunks = answer.iter_raw()
-        heard = len(next(chunks))
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(served.socket_url, protocols=[PROTOCOL]) as socket,
+        session.post(url, json=body) as answer,
+    ):
+        assert (await socket.receive_json())["type"] == "session.created"
+        heard = len(await answer.content.readany())
         served.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        assert httpx.post(url, json=body).status_code == 503
-        assert httpx.get(f"{served.url}/health").status_code == 200
-        heard += sum(len(chunk) for chunk in chunks)
-    assert heard > 48_000 * 4, "about seven seconds of speech"
-    assert served.process.wait(20) == 0, served.log.read_text()
+        await asyncio.sleep(0.3)
+        async with session.post(url, json=body) as late, session.get(f"{served.url}/health") as up:
+            assert (late.status, up.status) == (503, 200)
+        await socket.send_json({"type": "utterance.start", "utterance": "a"})
+        assert (await socket.receive_json())["error"]["code"] == "not_ready"
+        heard += len(await answer.content.read())
+        assert heard > 48_000 * 1.5, "more than was made before the signal"
+        assert (await socket.receive(timeout=20)).data == 1001
+    assert await asyncio.to_thread(served.process.wait, 20) == 0, served.log.read_text()
+
+
+async def test_tls_files_serve_https(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True)
+    tls = options("--tls-cert", str(cert), "--tls-key", str(key)).tls
+    service = Service(EngineClient(ThreadCarrier(engine_maker(None, "cpu"))), HttpOptions())
+    server = TestServer(build_app(service), scheme="https")
+    await server.start_server(ssl=tls)
+    trusted = ssl.create_default_context(cafile=str(cert))
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(server.make_url("/health"), ssl=trusted) as answer,
+    ):
+        assert answer.status == 200
+    await server.close()
+
+
+@pytest.mark.slow
+async def test_a_killed_engine_ends_each_stream_once_and_comes_back(open_server: Served) -> None:
+    await asyncio.to_thread(open_server.quiet)
+    (engine,) = psutil.Process(open_server.process.pid).children()
+    body = {"input": LONG, "response_format": "pcm", "stream_format": "sse"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{open_server.url}/v1/audio/speech", json=body) as answer,
+    ):
+        assert b"speech.audio.delta" in await answer.content.readline()
+        engine.kill()
+        rest = (await answer.content.read()).decode()
+        assert rest.count('"type":"error"') == 1 and '"code":"engine_away"' in rest
+        assert "speech.audio.done" not in rest
+        async with session.get(f"{open_server.url}/ready") as ready:
+            assert ready.status == 503 and "Retry-After" in ready.headers
+    for _ in range(300):
+        if (await asyncio.to_thread(httpx.get, f"{open_server.url}/ready")).status_code == 200:
+            break
+        await asyncio.sleep(0.1)
+    body = {"input": SHORT, "response_format": "wav"}
+    again = httpx.post(f"{open_server.url}/v1/audio/speech", json=body, timeout=30)
+    assert again.status_code == 200
+    assert open_server.process.poll() is None

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from aiohttp import WSMsgType
 from aiohttp.test_utils import TestClient, TestServer
 
 from playhead.worker.client import EngineClient
+from playhead.worker.http.messages import PROTOCOL
 from playhead.worker.http.options import HttpOptions
 from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
@@ -17,6 +19,10 @@ from playhead.worker.thread_carrier import ThreadCarrier
 from tests.fakes import ScriptedEngine
 
 PATH = "/v1/audio/speech"
+
+
+class Scripted(ScriptedEngine):
+    exact_times = False
 
 
 @dataclass
@@ -43,7 +49,7 @@ async def desk() -> AsyncIterator[Desk]:
     engines: list[ScriptedEngine] = []
 
     def make(on_results: Any) -> Any:
-        engines.append(ScriptedEngine(on_results))
+        engines.append(Scripted(on_results))
         return engines[-1]
 
     client = EngineClient(ThreadCarrier(make))
@@ -60,6 +66,8 @@ async def warming(service: Service) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 async def test_nothing_is_served_before_the_engine_and_a_warm_up(desk: Desk) -> None:
@@ -101,6 +109,37 @@ async def test_faults_of_the_engine_are_told(desk: Desk, text: str, status: int,
         assert (answer.status, (await answer.json())["error"]["code"]) == (status, code)
         assert ("Retry-After" in answer.headers) is (status == 503)
         assert (await desk.post("and on", response_format="pcm")).status == 200
+
+
+async def test_utterances_of_a_connection_are_spoken_at_the_same_time(desk: Desk) -> None:
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        socket = await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL])
+        names = ("a", "b", "c")
+        for name in names:
+            await socket.send_json({"type": "utterance.start", "utterance": name})
+            text = {"type": "text.append", "utterance": name, "sequence": 0, "text": "one two "}
+            await socket.send_json(text)
+        starved: set[str] = set()
+        while len(starved) < len(names):  # all three are open, and spoken so far
+            message = await socket.receive(timeout=10)
+            if message.type is WSMsgType.TEXT and message.json()["type"] == "text.starved":
+                starved.add(message.json()["utterance"])
+        assert desk.service.counters.live_utterances == len(names)
+        failing = {"type": "text.append", "utterance": "b", "sequence": 1, "text": "!fail "}
+        await socket.send_json(failing)
+        for name in names:
+            end = {"type": "text.end", "utterance": name, "sequence": 1 + (name == "b")}
+            await socket.send_json(end)
+        reasons: dict[str, str] = {}
+        while len(reasons) < len(names):
+            message = await socket.receive(timeout=10)
+            if message.type is WSMsgType.TEXT and message.json()["type"] == "utterance.done":
+                reasons[message.json()["utterance"]] = message.json()["reason"]
+        assert reasons == {"a": "stop", "b": "failed", "c": "stop"}
+        assert desk.service.counters.live_utterances == 0
+        await socket.close()
 
 
 async def test_a_stream_that_breaks_says_so(desk: Desk) -> None:

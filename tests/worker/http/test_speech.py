@@ -123,7 +123,6 @@ def test_events_carry_the_same_audio_and_usage(open_server: Served, plain: bytes
     events = [json.loads(part.removeprefix("data: ")) for part in made.text.split("\n\n") if part]
     *deltas, done = events
     assert {each["type"] for each in deltas} == {"speech.audio.delta"}
-    assert all(each["audio"] == each["delta"] for each in deltas)
     assert same(b"".join(base64.b64decode(each["audio"]) for each in deltas), plain)
     usage = done["usage"]
     assert done["type"] == "speech.audio.done" and usage["input_tokens"] == len(SHORT)
@@ -193,8 +192,8 @@ def test_a_client_that_stops_reading_holds_at_most_the_target(open_server: Serve
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
         made = open_server.still_frames() - before["engine_frame_rows"]
         assert open_server.numbers()["engine_live"] == before["engine_live"] + 1
-        # 1 s of target, up to 1.5 s in the buffers of the system, a batch under way
-        assert 12 <= made <= 45
+        # 1 s of target, less than 1 s in the buffers of the system, a batch under way
+        assert 8 <= made <= 30
     open_server.until(lambda now: now["engine_live"] == before["engine_live"])
 
 
