@@ -75,6 +75,7 @@ class ScriptedEngine:
 
     voices: tuple[str, ...] = ("tone",)
     languages: tuple[str, ...] = ("english",)
+    exact_times: bool = True
 
     def __init__(self, on_results: Callable[[list[Result]], None]) -> None:
         self._on_results = on_results

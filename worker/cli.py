@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from playhead.engine.errors import CheckpointError, ConfigError, InputError, PlayheadError
 from playhead.worker.demo import add_arguments as add_demo_arguments
 from playhead.worker.demo import run as run_demo
+from playhead.worker.serve import add_arguments as add_serve_arguments
+from playhead.worker.serve import run as run_serve
 
 if TYPE_CHECKING:
     from playhead.worker.app import WorkerOptions
@@ -65,6 +67,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_worker(commands)
     _add_say(commands)
     _add_engine(commands)
+    serve = commands.add_parser(
+        "serve",
+        help="HTTP and WebSocket service, shaped like OpenAI's speech endpoint",
+        epilog=EPILOG,
+    )
+    add_serve_arguments(serve, os.environ)
+    serve.set_defaults(run=run_serve)
     demo = commands.add_parser(
         "demo", help="everything on this machine: server, worker, a listener; no keys needed"
     )
