@@ -22,6 +22,8 @@ from tests.agents.fakes import (
 )
 from tests.engine.driver import recording
 
+pytestmark = pytest.mark.slow
+
 TEXT = "Take the second left after the bridge."
 PATIENT = APIConnectOptions(max_retry=0, timeout=60)
 

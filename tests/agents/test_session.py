@@ -1,5 +1,6 @@
 """The plugin inside an AgentSession without a room: turns, captions, history, interruption."""
 
+import pytest
 from livekit.agents.metrics import TTSMetrics
 
 from playhead.engine.messages import Append, Cancel, Close, Submit
@@ -13,6 +14,8 @@ from tests.agents.fakes import (
     session_of,
     until,
 )
+
+pytestmark = pytest.mark.slow
 
 REPLY = "Take the second left after the bridge."
 NUM_WORDS = 7

@@ -17,6 +17,8 @@ from training.export import export  # noqa: E402
 from training.sizes import Sizes  # noqa: E402
 from training.train_talker import Trainer, parse, run  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 LINES = ["Hello there, my friend.", "Is it ready? Yes.", "The total is $5."]
 TINY = Sizes(

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from playhead.engine.receiver import PRIOR_S
+from playhead.engine.receiver import PACKET_PATH_S, PRIOR_S
 from playhead.worker.receivers import MAX_REPORTS_PER_S, Receivers, parse_report
 
 
@@ -19,7 +19,7 @@ def test_heard_follows_the_linked_listener_when_it_is_there() -> None:
     receivers.linked = "ann"
     assert receivers.take("eve", report(jitter_buffer_s=1.0), 1.0)
     assert receivers.take("ann", report(), 1.0)
-    assert receivers.estimate(1.0).delay_s(1.0) == pytest.approx(0.084)
+    assert receivers.estimate(1.0).delay_s(1.0) == pytest.approx(PACKET_PATH_S + 0.05)
     receivers.linked = None
     assert receivers.estimate(1.0).delay_s(1.0) > 1.0, "the slowest reporter"
 

@@ -19,6 +19,8 @@ from playhead.worker.events import (
 from playhead.worker.speaker import MAX_QUEUED
 from tests.worker.rig import Rig
 
+pytestmark = pytest.mark.slow
+
 ENDS = (Finished, Interrupted, SpeechError)
 
 

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.worker.http.conftest import SHORT, Served
+
+pytestmark = pytest.mark.slow
 
 CLIENTS = Path(__file__).resolve().parents[3] / "agents" / "clients"
 NODE_SCRIPT = """

@@ -14,6 +14,8 @@ import pytest
 
 from tests.worker.http.conftest import Served, end
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/audio/speech"
 BASE = {"input": "Hi.", "response_format": "pcm", "stream": False, "max_new_tokens": 2}
 Schema = dict[str, Any]

@@ -7,6 +7,8 @@ import pytest
 
 from tests.worker.http.conftest import ALICE, BOB, LONG, PAGE, SHORT, Served
 
+pytestmark = pytest.mark.slow
+
 PATH = "/v1/audio/speech"
 
 

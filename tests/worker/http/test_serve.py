@@ -24,6 +24,8 @@ from playhead.worker.serve import add_arguments, options_of
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 from tests.worker.http.conftest import ALICE, LONG, SHORT, Launcher, Served
 
+pytestmark = pytest.mark.slow
+
 
 def options(*flags: str, **env: str) -> Any:
     parser = argparse.ArgumentParser()

@@ -16,6 +16,8 @@ import pytest
 
 from tests.worker.http.conftest import LONG, SHORT, Served
 
+pytestmark = pytest.mark.slow
+
 TYPES = {
     "mp3": "audio/mpeg",
     "opus": "audio/ogg",

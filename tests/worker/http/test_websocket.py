@@ -11,6 +11,8 @@ import pytest
 from playhead.worker.http.messages import AUDIO_HEADER, PROTOCOL
 from tests.worker.http.conftest import ALICE, LONG, PAGE, SHORT, Served
 
+pytestmark = pytest.mark.slow
+
 Event = dict[str, Any]
 
 
