@@ -25,6 +25,7 @@ RUN_BY = {
     "make bench": "tests/test_docs.py::test_make_runs_what_the_readme_says",
     SAY: "tests/test_docs.py::test_say_writes_a_file",
     ".venv/bin/playhead worker": "tests/e2e/test_speech.py and test_worker_says_what_is_missing",
+    ".venv/bin/playhead serve": "tests/worker/http/test_serve.py",
     ".venv/bin/playhead demo --help": "tests/test_docs.py::test_help_is_there",
 }
 RECIPES = {

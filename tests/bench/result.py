@@ -1,9 +1,7 @@
 """Writes a benchmark's result file: what was measured, on what, by which command."""
 
 import json
-import shlex
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,18 +9,15 @@ FOLDER = Path(__file__).parent / "results"
 ROOT = Path(__file__).parents[2]
 
 
-def write_result(benchmark: str, device: str, figures: dict[str, float]) -> Path:
+def write_result(
+    benchmark: str, device: str, figures: dict[str, float], command: str = "make bench"
+) -> Path:
     """Merge figures (name with its unit -> number) into `<benchmark>-<device>.json`."""
     path = FOLDER / f"{benchmark}-{device}.json"
     old = json.loads(path.read_text())["figures"] if path.exists() else {}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
-    script = Path(sys.argv[0]).resolve()
-    inside = script.is_relative_to(ROOT)
-    command = shlex.join(
-        ["python", str(script.relative_to(ROOT) if inside else script.name), *sys.argv[1:]]
-    )
     record = {
         "benchmark": benchmark,
         "device": device,
