@@ -33,8 +33,8 @@ SHORT = "Thanks for calling. How can I help you today?"
 
 
 def spoken(text: str = SHORT, request_id: str = "a", **given: object) -> Submit:
-    values: dict[str, object] = {"text": text, "closed": True, "seed": 5}
-    return Submit(request_id=request_id, **(values | given))  # type: ignore[arg-type]
+    values = {"text": text, "closed": True, "seed": 5} | given
+    return Submit(request_id=request_id, **values)  # type: ignore[arg-type]
 
 
 def same_speech(one: NDArray[np.int16], other: NDArray[np.int16]) -> bool:
@@ -189,8 +189,6 @@ def test_first_audio_comes_before_the_text_ends() -> None:
     driver.submit(spoken("Thanks for calling. How can ", closed=False))
     driver.run(1.0)
     assert driver.chunks("a")
-    driver.engine.post(Cancel("a"))
-    driver.step()
 
 
 def test_cancel_frees_the_slot_within_a_step_and_nothing_follows() -> None:
@@ -204,9 +202,9 @@ def test_cancel_frees_the_slot_within_a_step_and_nothing_follows() -> None:
     assert driver.done("a").reason == "cancelled"
     assert driver.engine.metrics.frame_steps <= frames + 1
     assert len(driver.engine._free_slots) == driver.engine.profile.max_streams
-    count = len(driver.results["a"])
+    results = list(driver.results["a"])
     driver.run(1.0)
-    assert len(driver.results["a"]) == count
+    assert driver.results["a"] == results
 
 
 def test_live_stream_beside_offline_one_is_unchanged(alone: Driver) -> None:
