@@ -63,16 +63,18 @@ class LeadingSilenceTrim:
         centred = windows - windows.mean(1, keepdims=True)
         levels = 10.0 * np.log10(np.square(centred).mean(1) + 1e-12)
         for index in range(self._scanned - base, whole):
+            self._scanned += 1
+            if self._scanned == 1:
+                continue  # a codec's first samples click: its past is empty
             level = float(levels[index])
             threshold = min(max(self._floor_db + RISE_DB, FLOOR_DBFS), LOUD_DBFS)
-            if self._scanned == 0:
-                level = float("-inf")  # a codec's first samples click: its past is empty
+            if self._scanned == 2:
+                threshold = FLOOR_DBFS  # nothing is known of the noise yet
             if level > LOUD_DBFS or (level > threshold and self._risen):
                 return base + index - int(self._risen)
             self._risen = level > threshold
             if not self._risen:
-                self._floor_db = min(self._floor_db, max(level, FLOOR_DBFS - RISE_DB))
-            self._scanned += 1
+                self._floor_db = min(self._floor_db, level)
         return None
 
     def _release(self, onset: int) -> NDArray[np.float32]:

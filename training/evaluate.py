@@ -23,6 +23,7 @@ from playhead.engine.text.english.front_end import EnglishFrontEnd, pieces_of
 from playhead.engine.text.english.normalise import plain, spoken
 from playhead.engine.text.english.numbers import digits
 from playhead.engine.units import FRAME_S, SAMPLE_RATE_HZ, samples_to_s
+from playhead.worker.demo.asr import edit_distance
 
 Floats = npt.NDArray[np.float32]
 SAME = {
@@ -71,16 +72,6 @@ def readings(heard: str) -> list[list[str]]:
     """Return what was heard with figures as numbers, and as digits."""
     single = re.sub(r"\d[\d,]*\d", lambda match: " " + digits(match.group()) + " ", heard)
     return [words_of(heard), words_of(single)]
-
-
-def distance(wanted: list[str], heard: list[str]) -> int:
-    """Return the edit distance in words."""
-    row = list(range(len(heard) + 1))
-    for i, word in enumerate(wanted, 1):
-        corner, row[0] = row[0], i
-        for j, other in enumerate(heard, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (word != other))
-    return row[-1]
 
 
 def to_16k(audio: Floats) -> Floats:
@@ -155,7 +146,7 @@ def judge_all(lines: list[str], speech: list[Floats], show: bool) -> None:
     for line, audio in zip(lines, speech, strict=True):
         wanted, heard = words_of(line), judge.hear(audio)
         options = readings(heard)
-        found = [distance(wanted, words) for words in options]
+        found = [edit_distance(wanted, words) for words in options]
         best = options[int(np.argmin(found))]
         errors, total = errors + min(found), total + len(wanted)
         lost_ends += best[-1:] != wanted[-1:]

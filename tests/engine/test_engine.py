@@ -151,7 +151,7 @@ def test_paused_listener_stops_costing_steps_and_resumes_without_loss(alone: Dri
     assert clock.gaps == []
 
 
-@pytest.mark.parametrize("stall_s", [0.2, 3.0])
+@pytest.mark.parametrize("stall_s", [0.2, 1.0, 3.0])
 @pytest.mark.parametrize("cut", [16, 23, len(SHORT) - 3])
 def test_text_stall_loses_no_word_and_is_no_underrun(
     alone: Driver, stall_s: float, cut: int

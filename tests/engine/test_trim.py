@@ -100,6 +100,14 @@ def test_click_of_the_first_samples_is_no_onset() -> None:
     assert 0 <= kept_before_onset_ms(onset, run_trim(pcm)[1]) <= 20
 
 
+def test_noise_above_the_fixed_floor_is_learned_and_dropped() -> None:
+    rng = np.random.default_rng(5)
+    lead = SAMPLE_RATE_HZ // 4
+    pcm = (rng.standard_normal(lead + SAMPLE_RATE_HZ) * 10 ** (-48 / 20)).astype(np.float32)
+    pcm[lead:] += ONSETS["plosive"](rng).astype(np.float32)
+    assert 0 <= kept_before_onset_ms(lead, run_trim(pcm)[1]) <= 20
+
+
 @pytest.mark.parametrize("name", ONSETS)
 def test_speech_from_the_first_sample_on_is_kept_whole(name: str) -> None:
     rng = np.random.default_rng(3)

@@ -5,17 +5,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
+from training import alignment, coding, fit_durations, sentences, speak, train_codec
+from training.export import export
+from training.sizes import Sizes
+from training.train_talker import Trainer, parse, run
 
 from playhead.engine.library import EMBEDDED_VOICE, open_model
 from playhead.engine.text.english.lexicon import load_lexicon
 from playhead.engine.text.english.phonemes import NUM_SOUNDS, PAIR_BASE, SOUNDS
-
-torch = pytest.importorskip("torch")
-
-from training import alignment, coding, fit_durations, sentences, speak, train_codec  # noqa: E402
-from training.export import export  # noqa: E402
-from training.sizes import Sizes  # noqa: E402
-from training.train_talker import Trainer, parse, run  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
