@@ -1,17 +1,34 @@
-# A worker with the embedded voice on the CPU. Build: docker build -t playhead .
-FROM python:3.12-slim AS build
+# syntax=docker/dockerfile:1
+# GPU: docker build -t playhead .
+# CPU: docker build -t playhead:cpu --build-arg BASE=debian:bookworm-slim --build-arg TORCH_INDEX=URL .
+#      where URL is an index with CPU builds of torch; without it the CUDA build comes along unused.
+# Of CUDA the base brings only what the driver's container hook asks for: torch carries the rest.
+ARG BASE=nvidia/cuda:13.0.2-base-ubuntu24.04
+
+FROM ghcr.io/astral-sh/uv:0.9.7 AS uv
+
+FROM ${BASE} AS build
+ARG TORCH_INDEX=
+COPY --from=uv /uv /usr/local/bin/uv
 WORKDIR /src
 COPY . .
-RUN python -m venv /opt/playhead \
-    && /opt/playhead/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements/engine.txt \
-    && /opt/playhead/bin/pip install --no-cache-dir "setuptools>=77,<82" \
-    && /opt/playhead/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN --mount=type=cache,target=/root/.cache/uv UV_LINK_MODE=copy deploy/install.sh build
 
-FROM python:3.12-slim
-RUN useradd --uid 10001 --create-home appuser
+FROM ${BASE}
+ARG TORCH_INDEX=
+COPY deploy/install.sh /tmp/install.sh
+RUN /tmp/install.sh runtime && rm /tmp/install.sh
 COPY --from=build /opt/playhead /opt/playhead
-USER appuser
-ENV PATH=/opt/playhead/bin:$PATH PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
+USER 10001:10001
+# Everything that is written goes to /cache (weights, compiled kernels, sockets): the root may be
+# read-only. HF_TOKEN lets private checkpoints in; HF_HUB_OFFLINE=1 takes only what /cache holds.
+VOLUME /cache
+ENV PATH=/opt/playhead/bin:$PATH PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/cache TMPDIR=/cache HF_HOME=/cache/huggingface TRITON_CACHE_DIR=/cache/triton \
+    PLAYHEAD_PROFILE=cpu PLAYHEAD_LOG_FORMAT=json HEALTH=http://127.0.0.1:8081/health
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
+    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(os.environ['HEALTH'], timeout=4)"]
+EXPOSE 8081
 # LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET say which server to register with.
 ENTRYPOINT ["playhead"]
-CMD ["worker"]
+CMD ["worker", "--host", "0.0.0.0", "--port", "8081"]

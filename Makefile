@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
 
-.PHONY: setup demo test check fmt bench lock
+.PHONY: setup demo test check fmt bench lock fuzz soak cluster audit
 
 setup:
 	@$(PYTHON) tools/bootstrap.py
@@ -30,6 +30,18 @@ fmt: setup
 bench: setup
 	PYTHONPATH=. $(RUN)/python -m tests.bench.engine_cpu
 	PYTHONPATH=. $(RUN)/python -m tests.bench.room_cpu
+
+fuzz: setup
+	PYTHONPATH=. $(RUN)/python -m tests.bench.fuzz --seconds 600 --write
+
+soak: setup
+	PYTHONPATH=. $(RUN)/python -m tests.bench.soak --minutes 30
+
+cluster: setup
+	PYTHONPATH=. $(RUN)/python -m tests.bench.cluster
+
+audit: # asks an advisory service, so it needs a network and its answer changes with the day
+	uv tool run pip-audit --strict --no-deps --disable-pip -r requirements/engine.txt
 
 lock:
 	$(PYTHON) tools/lock.py

@@ -2,11 +2,15 @@
 
 The sender's queue empties in real time, so each pushed chunk becomes a run: samples that leave
 one after another from a known moment. Everything else is reading runs: exited samples, the moment
-the queue is dry, the gaps between runs, and the sample at the ear a path delay later.
+the queue is dry, the breaks between runs, and the sample at the ear a path delay later. A break is
+a gap (the listener heard silence that nobody asked for), a stretch (the sender sent nothing, so
+that the receiver lengthened the sound) or a wait for text; pauses and cuts are none of these.
 Time enters as `now_s` on the monotonic clock; counts are post-trim samples of the request.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from playhead.engine.messages import ClockState, PlaybackSnapshot
 from playhead.engine.receiver import ReceiverEstimate
@@ -33,11 +37,16 @@ class _Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Silence inside a request that nobody asked for: the sender was dry while text was there."""
+class Break:
+    """Time inside a request in which nothing of it left the sender."""
 
     at_sample: int
     duration_s: float
+
+
+def total_s(breaks: Iterable[Break]) -> float:
+    """Return how long breaks lasted together."""
+    return sum(each.duration_s for each in breaks)
 
 
 class PlaybackClock:
@@ -48,10 +57,13 @@ class PlaybackClock:
         self.request_id = request_id
         self.receiver = receiver
         self.pushed_samples = 0
-        self.gaps: list[Gap] = []
+        self.gaps: list[Break] = []
+        self.stretches: list[Break] = []
+        self.text_waits: list[Break] = []
         self._runs: list[_Run] = []
         self._state: ClockState = "waiting"
-        self._starved = False
+        self._asked_for: Literal["text", "cut"] | None = None
+        """What explains silence after the last run."""
         self._floor_heard = 0
 
     @property
@@ -64,23 +76,34 @@ class PlaybackClock:
         if self._state == "waiting":
             self._state = "playing"
 
-    def push(self, num_samples: int, exit_s: float, now_s: float) -> None:
-        """Take a chunk handed to the sender whose first sample leaves at `exit_s` (>= now)."""
+    def push(
+        self, num_samples: int, exit_s: float, now_s: float, *, withheld: bool = False
+    ) -> None:
+        """Take a chunk handed to the sender whose first sample leaves at `exit_s` (>= now).
+
+        `withheld`: since the last sample the sender sent nothing at all, not silence.
+        """
         assert num_samples > 0 and self._state in ("playing", "paused"), self._state
         exit_s = max(exit_s, now_s)
         last = self._runs[-1] if self._runs else None
         if last is not None and exit_s - last.end_s <= GAP_FLOOR_S:
             last.num_samples += num_samples
         else:
-            if last is not None and not self._starved:
-                self.gaps.append(Gap(self.pushed_samples, exit_s - last.end_s))
+            if last is not None:
+                self._note(Break(self.pushed_samples, exit_s - last.end_s), withheld)
             self._runs.append(_Run(self.pushed_samples, num_samples, exit_s))
         self.pushed_samples += num_samples
-        self._starved = False
+        self._asked_for = None
+
+    def _note(self, ended: Break, withheld: bool) -> None:
+        if self._asked_for == "text":
+            self.text_waits.append(ended)
+        elif self._asked_for is None:
+            (self.stretches if withheld else self.gaps).append(ended)
 
     def starve(self) -> None:
         """All text so far is spoken: silence until the next push is awaited text, not a gap."""
-        self._starved = True
+        self._asked_for = "text"
 
     def clear(self, now_s: float) -> int:
         """Drop what has not left the sender; return the samples dropped.
@@ -94,7 +117,7 @@ class PlaybackClock:
         if self._runs:
             self._runs[-1].num_samples = kept - self._runs[-1].start_sample
         self.pushed_samples = kept
-        self._starved = True
+        self._asked_for = "cut"
         return dropped
 
     def pause(self, now_s: float) -> int:

@@ -65,15 +65,23 @@ class CodecBody:
 
     def __init__(
         self, weights: CodecWeights, state: CodecState, arena: Arena, streams: int, frames: int,
-        codes: Tensor, slots: Tensor, samples: Tensor,
+        codes: Tensor, slots: Tensor, samples: Tensor, record: Tensor,
     ) -> None:  # fmt: skip
-        """Cut the buffers; `codes` int32, `slots` int32 and `samples` fp32 are shared, flat."""
+        """Cut the buffers, which all calls share: `codes` and `slots` int32, `samples` fp32, flat.
+
+        `record` int16 takes what goes to the host: samples as PCM, then one value a stream that
+        is not 0 where some sample was not a number.
+        """
         self._weights, self._state, self._arena = weights, state, arena
         self._streams, self._frames = streams, frames
         self._codes = codes[: streams * frames * CODEBOOKS].view(streams, frames, CODEBOOKS)
         self._slots = slots[:streams]
         num = streams * frames
         self.samples = samples[: num * FRAME_SAMPLES].view(streams, frames * FRAME_SAMPLES)
+        num_samples = num * FRAME_SAMPLES
+        self.record = record[: num_samples + streams]
+        self._pcm = self.record[:num_samples].view(streams, frames * FRAME_SAMPLES)
+        self._broken = self.record[num_samples:]
         self._held: list[Rows] = []
         self._blocks = self._place()
         self._spare_at = held_values(weights, state.pasts_of, streams, frames)
@@ -126,6 +134,8 @@ class CodecBody:
             units = [next(held) for _ in block.units]
             into = self._block(into, block, units, next(held), following)
         conv.last_conv(into, w.last, w.last_bias, self.samples)
+        self._broken.copy_(self.samples.isfinite().all(1).logical_not_())
+        self._pcm.copy_((self.samples * 32767.0).round_().clamp_(-32768.0, 32767.0))
         codec_state.move_pasts(
             s.pasts, self._arena.values, self._blocks, self._slots, s.frames, store=True
         )

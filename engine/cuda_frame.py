@@ -16,6 +16,7 @@ from playhead.engine.cuda_weights import FrameWeights, LayerWeights, StackWeight
 from playhead.engine.models.config import MIN_FRAMES
 from playhead.engine.units import CODEBOOKS
 from playhead.kernels import attention, frame, norm, sampler
+from playhead.kernels.predictor import PredictorPlan, PredictorScratch, predict_codes
 from playhead.kernels.skinny import SkinnyPlan, SkinnyScratch, skinny_product
 
 INPUT_ROWS = 3
@@ -36,12 +37,18 @@ SKINNY_ROWS = 128
 """Most rows of a skinny product: beyond, the library is at the bandwidth of the weights."""
 
 
+PERSISTENT_ROWS = 64
+"""Most rows of the persistent predictor."""
+
+
 @dataclass(frozen=True, slots=True)
 class FramePlan:
     """Plans of both stacks; the default leaves every product to the library."""
 
     talker: LayerPlan = LIBRARY
     predictor: LayerPlan = LIBRARY
+    persistent: PredictorPlan | None = None
+    """How the whole predictor runs as one launch; None: as a launch each step."""
 
 
 class _StackBuffers:
@@ -77,6 +84,7 @@ class FrameBuffers:
         self.unit = like.new_empty(max_rows, weights.talker.config.hidden)
         self.logits = like.new_empty(max_rows, weights.head.shape[0])
         self.own_logits = like.new_empty(max_rows, weights.num_codes)
+        self.persistent = PredictorScratch(weights.packed, min(max_rows, PERSISTENT_ROWS))
         self.codes = torch.zeros(max_rows, CODEBOOKS + 1, dtype=torch.int32, device=device)
         """The record of a frame: 16 codes and whether the row has ended."""
         shape = (own.num_layers, max_rows, 2, own.num_kv_heads, CODEBOOKS, own.head_dim)
@@ -91,7 +99,7 @@ class FrameBuffers:
     def num_bytes(self) -> int:
         """Device memory of all buffers."""
         holders = (self, self.talker, self.predictor, self.scratch)
-        held = (*holders, self.talker.scratch, self.predictor.scratch)
+        held = (*holders, self.talker.scratch, self.predictor.scratch, self.persistent)
         values = [value for holder in held for value in vars(holder).values()]
         return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
@@ -180,6 +188,28 @@ class FrameBody:
         self._talker.run(append=True)
         norm.rms_norm_rows(b.talker.x[:n], b.unit[:n], w.talker.config.rms_eps)
         norm.project(b.unit[:n], w.head, b.logits[:n])
+        if self._plan.persistent is not None and n <= PERSISTENT_ROWS:
+            self._predict_at_once(self._plan.persistent)
+        else:
+            self._predict()
+        frame.end_frame(
+            b.codes[:n], w.code_rows, self._slots, s.carry, s.wholes, w.num_codes, s.last_position
+        )
+
+    def _predict_at_once(self, plan: PredictorPlan) -> None:
+        """Choose all codes, the predictor as one launch."""
+        w, s, b, n = self._weights, self._state, self._buffers, self._rows
+        rows = b.persistent.inputs[:n]
+        norm.project(b.unit[:n], w.project, rows[:, 0], w.project_bias)
+        self._choose(0, b.logits[:n], rows[:, 1], None)
+        predict_codes(
+            w.packed, b.persistent, b.own_cache, self._slots, self._flags, s.reals, s.wholes,
+            s.seen, b.codes[:n], w.predictor.config.rms_eps, plan,
+        )  # fmt: skip
+
+    def _predict(self) -> None:
+        """Choose all codes, a launch each step."""
+        w, b, n = self._weights, self._buffers, self._rows
         pairs = b.pairs[: 2 * n].view(n, 2, -1)
         norm.project(b.unit[:n], w.project, pairs[:, 0], w.project_bias)
         self._choose(0, b.logits[:n], pairs[:, 1], None)
@@ -188,9 +218,6 @@ class FrameBody:
         for book in range(2, CODEBOOKS):
             self._pass(b.predictor.x[:n], position=book, new_rows=1)
             self._head(book, b.predictor.x[:n])
-        frame.end_frame(
-            b.codes[:n], w.code_rows, self._slots, s.carry, s.wholes, w.num_codes, s.last_position
-        )
 
     def _pass(self, x: Tensor, position: int, new_rows: int) -> None:
         """Run the predictor over one position of every row, or over the first two."""

@@ -92,6 +92,11 @@ class Joins:
             frame.copy_prefixes(joiners, t.prefixes, t.cache, most_pages)
         return to_run
 
+    def stored_rows(self, prompt: Prompt) -> int:
+        """Return how many rows of a prompt are in the store."""
+        entry = self._entries.get(prompt.constant_key)
+        return 0 if entry is None else entry.num_positions
+
     def _write(self, row: NDArray[np.int32], slot: int, start: SlotStart) -> int:
         """Fill one joiner; return how many prompt positions come from the store."""
         prompt, s = start.prompt, start.sampling

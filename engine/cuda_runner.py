@@ -1,4 +1,4 @@
-"""CudaRunner: replays captured graphs behind the methods of runner.ModelRunner; engine thread only.
+"""CudaRunner: replays captured graphs behind the methods of runner.Runner; engine thread only.
 
     open/restart ─▶ prefill: joins and prefix copies ─▶ launch_frame ─▶ Flight
                                                         launch_codec ─▶ Flight   (second stream)
@@ -18,34 +18,38 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from playhead.engine.admission import StepCosts
 from playhead.engine.cuda_codec import CodecBody, held_values
 from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
 from playhead.engine.cuda_joins import Joins, SlotStart
 from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState, memory_table
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights, fold_codec, fold_frame
 from playhead.engine.errors import TextTooLong
+from playhead.engine.flight import Flight
 from playhead.engine.graphs import (
     CODEC_FRAMES,
     FRAME_BATCHES,
     Body,
-    Flight,
+    DeviceEvent,
     PinnedRing,
     Recorder,
     codec_sizes,
+    device_faults,
     pick_size,
 )
 from playhead.engine.models.config import ResolvedSampling
 from playhead.engine.models.loader import Model
 from playhead.engine.models.prompt import Prompt
 from playhead.engine.profile import Profile
-from playhead.engine.runner import PROMPT_POSITIONS, FrameResult
+from playhead.engine.runner import PROMPT_POSITIONS, CodecResult, FrameResult
 from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES
 from playhead.kernels.sampler import MAY_END
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT = 3
-"""Uncollected flights of one kind that the pinned rings have room for."""
+IN_FLIGHT = 4
+"""Uncollected flights of one kind that the pinned rings have room for: one a chunk size."""
+TIMED_REPLAYS = 5
 CODEC_PIECES = 4
 """Most replays of one codec flight."""
 PROMPT_ROWS = (16, 64, 256)
@@ -60,6 +64,16 @@ class GraphSizes:
     codec_frames: tuple[int, ...] = CODEC_FRAMES
     prompt_rows: tuple[int, ...] = PROMPT_ROWS
     max_codec_streams: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One replay of a codec flight: from which row and frame, and where it lands."""
+
+    row: int
+    first_frame: int
+    pcm: Tensor
+    broken: Tensor
 
 
 class CudaRunner:
@@ -89,11 +103,13 @@ class CudaRunner:
         # One copy brings both: slots first, then codes.
         self._codec_input = self.talker_state.wholes.new_zeros(most * (CODEBOOKS + 1))
         self._samples = torch.zeros(most * FRAME_SAMPLES, device=self._device)
+        size = most * FRAME_SAMPLES + graphs.max_codec_streams
+        self._record = torch.zeros(size, dtype=torch.int16, device=self._device)
         self._make_rings(rows, most)
         self.frame_replays: dict[int, Body] = {}
         self.codec_replays: dict[tuple[int, int], tuple[Body, CodecBody]] = {}
         self._prompts: dict[int, tuple[Body, PromptBody]] = {}
-        self._joined: dict[int, torch.cuda.Event | None] = {}
+        self._joined: dict[int, DeviceEvent | None] = {}
         """Slots whose join no frame has followed yet."""
         log.info("device memory planned:\n%s", memory_table(self.memory()))
         with torch.inference_mode():
@@ -106,7 +122,7 @@ class CudaRunner:
         self._frame_inputs = PinnedRing(n, 3 * rows, torch.int32, pin)
         self._frame_outputs = PinnedRing(n, rows * (CODEBOOKS + 1), torch.int32, pin)
         self._codec_inputs = PinnedRing(CODEC_PIECES * n, most * (CODEBOOKS + 1), torch.int32, pin)
-        self._codec_outputs = PinnedRing(CODEC_PIECES * n, most * FRAME_SAMPLES, torch.float32, pin)
+        self._codec_outputs = PinnedRing(CODEC_PIECES * n, len(self._record), torch.int16, pin)
 
     @property
     def captures(self) -> int:
@@ -136,7 +152,7 @@ class CudaRunner:
             "slots": sum(x.nbytes for x in slots),
             "codec state": c.pasts.nbytes + c.ring.nbytes,
             "frame buffers": self.buffers.num_bytes,
-            "codec buffers": self._arena.values.nbytes + self._samples.nbytes,
+            "codec buffers": self._arena.values.nbytes + self._samples.nbytes + self._record.nbytes,
         }
 
     # -- capture
@@ -152,26 +168,49 @@ class CudaRunner:
         for streams, frames in self._codec_pairs:
             codec = CodecBody(
                 self._codec_weights, self._codec, self._arena, streams, frames,
-                self._codec_input[streams:], self._codec_input, self._samples,
+                self._codec_input[streams:], self._codec_input, self._samples, self._record,
             )  # fmt: skip
             self.codec_replays[streams, frames] = self._codec_recorder.capture(codec.run), codec
 
+    def costs(self) -> StepCosts:
+        """Return what the smallest and the largest batches take, timed over scratch slot 0."""
+        if not self._on_device:
+            return StepCosts()
+        sizes = sorted(self._graphs.frame_batches)
+        frames = [(size, self._time_s(self.frame_replays[size])) for size in (sizes[0], sizes[-1])]
+        pairs = self._codec_pairs[-1], self._codec_pairs[0]
+        codecs = [(s * f, self._time_s(self.codec_replays[s, f][0])) for s, f in pairs]
+        return StepCosts.measured(frames, codecs)
+
+    def _time_s(self, replay: Body) -> float:
+        with torch.cuda.stream(self._recorder.stream):
+            began, ended = DeviceEvent(enable_timing=True), DeviceEvent(enable_timing=True)  # type: ignore[no-untyped-call]
+            replay()
+            began.record()
+            for _ in range(TIMED_REPLAYS):
+                replay()
+            ended.record()
+            ended.synchronize()
+        return float(began.elapsed_time(ended)) / 1e3 / TIMED_REPLAYS
+
     # -- streams
 
-    def open(self, slot: int, prompt: Prompt, sampling: ResolvedSampling, seed: int) -> None:
-        """Start a stream: nothing of the slot's former stream is left. `prefill` comes next.
+    def open(self, slot: int, prompt: Prompt, sampling: ResolvedSampling, seed: int) -> int:
+        """Start a stream; return the prompt rows to run.
 
         Raises TextTooLong when the prompt does not fit a segment, Busy when no pages are left.
         """
         self._reserve(slot, prompt)
         self._joins.starts[slot] = SlotStart(prompt, sampling, seed, new_stream=True)
+        return prompt.num_rows - self._joins.stored_rows(prompt)
 
-    def restart(self, slot: int, prompt: Prompt) -> None:
+    def restart(self, slot: int, prompt: Prompt) -> int:
         """Start a new talker segment; codec state, seed, frame counter and penalty go on."""
         self._reserve(slot, prompt)
         held = self._joins.starts[slot]
         new = held.new_stream and not held.joined
         self._joins.starts[slot] = SlotStart(prompt, held.sampling, held.seed, new_stream=new)
+        return prompt.num_rows - self._joins.stored_rows(prompt)
 
     def close(self, slot: int) -> None:
         """Give the pages of an ended stream back; the slot may be opened again at any time."""
@@ -200,7 +239,7 @@ class CudaRunner:
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int]) -> None:
         """Join freshly opened or restarted slots: stored prefixes are copied, the rest is run."""
-        with self._on(self._recorder):
+        with device_faults(), self._on(self._recorder):
             for slot, first, last in self._joins.join(slots):
                 self._run_prompt(slot, first, last)
                 self._joins.keep_prefix(slot, last)
@@ -252,7 +291,8 @@ class CudaRunner:
         block[2, :num] = np.asarray(may_end, np.int32) * MAY_END
         landing = self._frame_outputs.next()
         size = rows * (CODEBOOKS + 1)
-        with self._on(self._recorder):
+        with device_faults(), self._on(self._recorder):
+            began = self._mark(self._recorder)
             self.buffers.inputs[: 3 * rows].copy_(staged[: 3 * rows], non_blocking=True)
             self.frame_replays[rows]()
             record = self.buffers.codes[:rows].view(-1)
@@ -263,18 +303,12 @@ class CudaRunner:
             made = landing.numpy()[:size].reshape(rows, CODEBOOKS + 1)[:num]
             return FrameResult(made[:, :CODEBOOKS].astype(np.int16), made[:, CODEBOOKS] != 0)
 
-        return Flight(finish, event)
+        return Flight(finish, event, began)
 
     # -- codec
 
-    def codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> NDArray[np.float32]:
-        """Decode the next n frames of each slot: codes [B, n, 16] -> samples [B, n * 1920]."""
-        return self.launch_codec(slots, codes).result()
-
     @torch.inference_mode()
-    def launch_codec(
-        self, slots: Sequence[int], codes: NDArray[np.int16]
-    ) -> Flight[NDArray[np.float32]]:
+    def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
         """Start decoding the next n frames of each slot; any n and B, in captured pieces.
 
         The samples may be a view of pinned memory: use them before IN_FLIGHT further launches.
@@ -284,34 +318,38 @@ class CudaRunner:
             event = self._joined.pop(slot)
             if event is not None and self._codec_recorder.stream is not None:
                 self._codec_recorder.stream.wait_event(event)
-        pieces: list[tuple[int, int, int, int, Tensor]] = []
-        with self._on(self._codec_recorder):
-            at = 0
+        pieces: list[_Piece] = []
+        with device_faults(), self._on(self._codec_recorder):
+            at, began = 0, self._mark(self._codec_recorder)
             while at < num_frames:
                 step = max(f for f in self._graphs.codec_frames if f <= num_frames - at)
                 most = max(s for s, f in self._codec_pairs if f == step)
                 for row in range(0, num_streams, most):
                     end = min(row + most, num_streams)
-                    landed = self._replay_codec(slots[row:end], codes[row:end, at : at + step])
-                    pieces.append((row, end, at, step, landed))
+                    part = codes[row:end, at : at + step]
+                    pieces.append(_Piece(row, at, *self._replay_codec(slots[row:end], part)))
                 at += step
             event = self._mark(self._codec_recorder)
         assert len(pieces) <= CODEC_PIECES, "a codec batch this large has no room in the rings"
 
-        def finish() -> NDArray[np.float32]:
+        def finish() -> CodecResult:
             if len(pieces) == 1:
-                whole = pieces[0][4].numpy()[: num_streams * num_frames * FRAME_SAMPLES]
-                return whole.reshape(num_streams, -1)
-            samples = np.empty((num_streams, num_frames * FRAME_SAMPLES), np.float32)
-            for row, end, at, step, landed in pieces:
-                part = landed.numpy()[: (end - row) * step * FRAME_SAMPLES]
-                into = slice(at * FRAME_SAMPLES, (at + step) * FRAME_SAMPLES)
-                samples[row:end, into] = part.reshape(end - row, -1)
-            return samples
+                return CodecResult(pieces[0].pcm.numpy(), pieces[0].broken.numpy() != 0)
+            pcm = np.empty((num_streams, num_frames * FRAME_SAMPLES), np.int16)
+            broken = np.zeros(num_streams, np.bool_)
+            for piece in pieces:
+                rows, samples = piece.pcm.shape
+                start = piece.first_frame * FRAME_SAMPLES
+                pcm[piece.row : piece.row + rows, start : start + samples] = piece.pcm.numpy()
+                broken[piece.row : piece.row + rows] |= piece.broken.numpy() != 0
+            return CodecResult(pcm, broken)
 
-        return Flight(finish, event)
+        return Flight(finish, event, began)
 
-    def _replay_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Tensor:
+    def _replay_codec(
+        self, slots: Sequence[int], codes: NDArray[np.int16]
+    ) -> tuple[Tensor, Tensor]:
+        """Start one captured call; return where its PCM and its broken flags land."""
         num, frames, _ = codes.shape
         streams = min(s for s, f in self._codec_pairs if f == frames and s >= num)
         replay, body = self.codec_replays[streams, frames]
@@ -323,20 +361,21 @@ class CudaRunner:
         block[streams : streams + codes.size] = codes.reshape(-1)
         self._codec_input[:size].copy_(staged[:size], non_blocking=True)
         replay()
-        landing = self._codec_outputs.next()
-        made = body.samples.view(-1)[: num * frames * FRAME_SAMPLES]
-        landing[: made.numel()].copy_(made, non_blocking=True)
-        return landing
+        landing = self._codec_outputs.next()[: len(body.record)]
+        landing.copy_(body.record, non_blocking=True)
+        num_samples = streams * frames * FRAME_SAMPLES
+        pcm = landing[:num_samples].view(streams, frames * FRAME_SAMPLES)
+        return pcm[:num], landing[num_samples : num_samples + num]
 
     # -- streams of the device
 
     def _on(self, recorder: Recorder) -> "torch.cuda.StreamContext":
         return torch.cuda.stream(recorder.stream)
 
-    def _mark(self, recorder: Recorder) -> "torch.cuda.Event | None":
+    def _mark(self, recorder: Recorder) -> DeviceEvent | None:
         if recorder.stream is None:
             return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = DeviceEvent(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(recorder.stream)
         return event
 
@@ -349,10 +388,12 @@ def cuda_runner(model: Model, profile: Profile) -> CudaRunner:
     dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     held = Model(model.folder, model.config, torch.device("cuda"), dtype)
     sizes = StateSizes(profile.max_streams, profile.segment_frames, PROMPT_POSITIONS)
-    rows = pick_size(FRAME_BATCHES, min(profile.max_rows, FRAME_BATCHES[-1]))
-    batches = tuple(size for size in FRAME_BATCHES if size <= rows)
+    rows = pick_size(profile.frame_batches, profile.max_rows)
+    batches = tuple(size for size in profile.frame_batches if size <= rows)
     with torch.inference_mode():
         frame = fold_frame(model.config, held.main_weights(), sizes.max_positions, dtype)
         codec = fold_codec(model.config.codec, held.codec_weights(), dtype)
     torch.cuda.empty_cache()
-    return CudaRunner(frame, codec, sizes, GraphSizes(batches, max_codec_streams=rows))
+    return CudaRunner(
+        frame, codec, sizes, GraphSizes(batches, profile.chunk_frames, max_codec_streams=rows)
+    )

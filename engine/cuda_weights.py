@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from playhead.engine.models.config import CodecConfig, ModelConfig, StackConfig
 from playhead.engine.units import CODEBOOKS
 from playhead.kernels.conv import ConvWeight, Snake
+from playhead.kernels.predictor import PredictorWeights
 
 HEAD_ALIGN = 64
 """Rows of the talker's head are padded to a multiple: an odd row pitch makes a slow product."""
@@ -70,6 +71,8 @@ class FrameWeights:
     """15 of [num_codes, Hp]"""
     inputs: tuple[Tensor, ...]
     """15 of [num_codes, Hp]: the input rows of codebooks 0..14."""
+    packed: PredictorWeights
+    """The predictor again, stacked: its layers, heads and inputs are views of this."""
     code_rows: Tensor
     """[16 * num_codes, H]"""
     text_rows: Tensor
@@ -82,7 +85,8 @@ class FrameWeights:
     @property
     def num_bytes(self) -> int:
         """Device memory of all of it."""
-        return sum(t.nbytes for t in tensors_of(self))
+        storages = [t.untyped_storage() for t in tensors_of(self)]  # stacks hold views
+        return sum({s._cdata: s.nbytes() for s in storages}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,24 @@ def _fold_stack(
     return StackWeights(config, layers, rope_table(config, num_positions, dtype).to(device))
 
 
+def _pack_predictor(
+    stack: StackWeights, heads: list[Tensor], inputs: list[Tensor]
+) -> tuple[StackWeights, PredictorWeights]:
+    """Stack the predictor's layers and tables; return its layers as views of the stacks."""
+
+    def stacked(name: str) -> Tensor:
+        return torch.stack([getattr(layer, name) for layer in stack.layers])
+
+    q_norms, k_norms = (torch.stack([x.norms[i] for x in stack.layers]) for i in (0, 1))
+    packed = PredictorWeights(
+        stacked("qkv"), stacked("out"), stacked("gate_up"), stacked("down"), q_norms, k_norms,
+        stack.rope, torch.stack(heads), torch.stack(inputs),
+    )  # fmt: skip
+    parts = zip(packed.qkv, packed.out, packed.gate_up, packed.down, q_norms, k_norms, strict=True)
+    layers = tuple(LayerWeights(a, b, c, d, (q, k)) for a, b, c, d, q, k in parts)
+    return StackWeights(stack.config, layers, stack.rope), packed
+
+
 def _project_text(weights: Weights, dtype: torch.dtype) -> Tensor:
     table = weights["talker.model.text_embedding.weight"]
     part = "talker.text_projection.linear_fc"
@@ -231,15 +253,21 @@ def fold_frame(
     else:
         folded, folded_bias = project.float() * final, bias
     padding = -(num_codes + 1) % HEAD_ALIGN
+    predictor, packed = _pack_predictor(
+        _fold_stack(weights, _PREDICTOR, config.predictor, CODEBOOKS, dtype),
+        [h.to(dtype) for h in heads],
+        [own(rows) for rows in (table[:num_codes], *books[:-1])],
+    )
     return FrameWeights(
         talker=_fold_stack(weights, _TALKER, config.talker, max_positions, dtype),
-        predictor=_fold_stack(weights, _PREDICTOR, config.predictor, CODEBOOKS, dtype),
+        predictor=predictor,
         num_codes=num_codes,
         head=F.pad(head * final, (0, 0, 0, padding)).to(dtype),
         project=folded.to(dtype),
         project_bias=folded_bias.to(dtype),
-        heads=tuple(h.to(dtype) for h in heads),
-        inputs=tuple(own(rows) for rows in (table[:num_codes], *books[:-1])),
+        heads=tuple(packed.heads),
+        inputs=tuple(packed.inputs),
+        packed=packed,
         code_rows=torch.cat([table[:num_codes], *books]).to(dtype),
         text_rows=_project_text(weights, dtype),
         codec_rows=table.to(dtype),

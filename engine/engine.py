@@ -1,9 +1,9 @@
-"""Engine: drain commands, schedule, launch, publish; one thread owns all of its state.
+"""Engine: drain commands, collect, schedule, launch, publish; one thread owns all of its state.
 
-    commands ─▶ step(): drain ─▶ schedule() ─▶ codec, prefill, frame batches ─▶ on_results
+    commands ─▶ step(): drain ─▶ collect ─▶ schedule() ─▶ codec, prefill, frame ─▶ on_results
 
 `post` is the only entry from other threads. A request that breaks gets one Failed and frees its
-slot in the same step; the loop goes on.
+slot in the same step; the loop goes on. Only a broken device ends it.
 """
 
 import contextlib
@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from playhead.engine.admission import StepCosts, busy_share, retry_s
-from playhead.engine.errors import InputError, PlayheadError, TextTooLong
+from playhead.engine.admission import busy_share, offline_retry_s, retry_s
+from playhead.engine.backend import device_runner
+from playhead.engine.errors import Busy, DeviceFault, InputError, PlayheadError, TextTooLong
 from playhead.engine.intake import Intake
 from playhead.engine.messages import (
     Accepted,
@@ -35,12 +37,13 @@ from playhead.engine.messages import (
     Submit,
 )
 from playhead.engine.metrics import EngineMetrics
-from playhead.engine.models.loader import load_model
+from playhead.engine.models.loader import Model, load_model
 from playhead.engine.profile import Profile
-from playhead.engine.request import Request, columns_of
-from playhead.engine.runner import MakeRunner, eager_runner
-from playhead.engine.scheduler import LIVE, OFFLINE, CodecRow, schedule
-from playhead.engine.text.feed import TextFeed
+from playhead.engine.request import Request
+from playhead.engine.runner import MakeRunner
+from playhead.engine.scheduler import LIVE, SPECULATIVE, Policy, schedule
+from playhead.engine.stages import Stages
+from playhead.engine.table import RequestTable
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +53,14 @@ class Engine:
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | Model,
         profile: Profile,
         on_results: Callable[[list[Result]], None],
         *,
-        make_runner: MakeRunner = eager_runner,
+        make_runner: MakeRunner = device_runner,
         clock: Callable[[], float] = time.monotonic,
+        policy: Policy = schedule,
+        commands: "queue.SimpleQueue[Command | None] | None" = None,
     ) -> None:
         """Load the model; `on_results` is called on the engine thread, in order.
 
@@ -63,17 +68,24 @@ class Engine:
         """
         self.profile = profile
         self.metrics = EngineMetrics()
-        self.model = load_model(model)
+        self.model = model if isinstance(model, Model) else load_model(model)
         self._intake = Intake(self.model, profile)
-        self._runner = make_runner(self.model, profile)
         self._on_results = on_results
         self._clock = clock
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._policy = policy
+        self._commands = queue.SimpleQueue() if commands is None else commands
         self._requests: dict[str, Request] = {}
-        self._free_slots = list(range(profile.max_streams, 0, -1))
-        self._costs = StepCosts()
+        runner = make_runner(self.model, profile)
+        self._costs = runner.costs()
+        self._table = RequestTable(profile.max_streams)
+        self._stages = Stages(
+            runner, self._intake, self._table, profile, self.metrics,
+            self._costs, clock, self._fail,
+        )  # fmt: skip
         self._results: list[Result] = []
         self._stopping = threading.Event()
+        self.step_started_s: float | None = None
+        """When the step in progress began; None between steps. A watchdog reads it."""
 
     @property
     def voices(self) -> tuple[str, ...]:
@@ -106,7 +118,7 @@ class Engine:
         return min(max(share, live / self.profile.max_streams), 1.0)
 
     def run(self) -> None:
-        """Run steps until `stop`: the body of the engine thread."""
+        """Run steps until `stop`: the body of the engine thread. Raises DeviceFault."""
         while not self._stopping.is_set():
             wake_s = self.step()
             wait_s = wake_s - self._clock()
@@ -120,24 +132,55 @@ class Engine:
         self._flush()
 
     def step(self) -> float:
-        """Drain, schedule, launch, publish; return when the next step is due (monotonic)."""
-        started_s = self._clock()
+        """Drain, collect, schedule, launch, publish; return when the next step is due (monotonic).
+
+        Raises DeviceFault once every request has been failed; the engine is of no use then.
+        """
+        self.step_started_s = started_s = self._clock()
+        try:
+            return self._step(started_s)
+        except DeviceFault as fault:
+            for request in list(self._requests.values()):
+                self._fail(request, fault)
+            self._flush()
+            raise
+        finally:
+            self.step_started_s = None
+
+    def _step(self, started_s: float) -> float:
         self._drain(started_s)
-        requests = list(self._requests.values())
+        stages = self._stages
+        late = stages.flying and started_s >= stages.look_s()
+        self._collect()
         now_s = self._clock()
-        margin_s = self.metrics.frame_s.quantile(0.99) + self.metrics.codec_s.quantile(0.99)
-        plan = schedule(columns_of(requests, now_s), now_s, self.profile, margin_s)
-        if plan.codec:
-            self._decode([(requests[row.row], row) for row in plan.codec])
-        if plan.prefill:
-            self._prefill([requests[i] for i in plan.prefill])
-        if plan.frame:
-            self._make_frames([r for i in plan.frame if not (r := requests[i]).ended])
-        wake_s = min(plan.wake_s, self._settle(requests))
+        requests = self._table.requests.copy()
+        plan = self._policy(
+            self._table.columns(now_s), now_s, self.profile, self._margin_s(),
+            self._costs.prompt_row_s,
+        )  # fmt: skip
+        launched = False
+        if plan.codec and stages.codec_free:
+            stages.launch_codec(requests, plan.codec)
+            launched = True
+        if (plan.frame or plan.prefill) and stages.frame_free(now_s):
+            stages.prefill([requests[i] for i in plan.prefill])
+            stages.launch_frames([requests[i] for i in plan.frame])
+            launched = True
+        busy_s = self._clock() - started_s
+        self._flush()  # what is in hand must not wait for what is not
+        self._collect(wait=late and not launched)
+        wake_s = self._settle()
         self._flush()
         if not plan.idle:
-            self.metrics.step_s.add(self._clock() - started_s)
-        return wake_s
+            self.metrics.step_s.add(busy_s)
+        if late and not launched:
+            return self._clock()  # what landed while it waited may be worth a launch now
+        if stages.flying:
+            wake_s = min(wake_s, stages.look_s())
+        return min(wake_s, plan.wake_s) if plan.idle or not stages.flying else wake_s
+
+    def _margin_s(self) -> float:
+        return self.metrics.frame_s.quantile(0.99) + self.metrics.codec_s.quantile(0.99)
 
     def _drain(self, now_s: float) -> None:
         with contextlib.suppress(queue.Empty):
@@ -145,15 +188,15 @@ class Engine:
                 self._handle(self._commands.get_nowait(), now_s)
 
     def _handle(self, command: Command | None, now_s: float) -> None:
+        if isinstance(command, Playback):
+            request = self._requests.get(command.snapshot.request_id)
+            if request is not None:
+                self._played(request, command)
+            return
         if command is None:
             return
         if isinstance(command, Submit):
             self._submit(command, now_s)
-            return
-        if isinstance(command, Playback):
-            request = self._requests.get(command.snapshot.request_id)
-            if request is not None and request.kind != OFFLINE:
-                request.playback = command.snapshot
             return
         request = self._requests.get(command.request_id)
         if request is None:
@@ -167,40 +210,72 @@ class Engine:
                 self._end(request, "cancelled")
         except Exception as error:  # the front end choked on this text: only this request ends
             self._fail(request, error)
+        if request.released:
+            return
+        self._table.update(request)
+        if request.text_wait_since_s is not None and request.text_known:
+            self.metrics.text_wait_s += now_s - request.text_wait_since_s
+            request.text_wait_since_s = None
+
+    def _played(self, request: Request, command: Playback) -> None:
+        request.playback = command.snapshot
+        self.metrics.saw_playback(command.snapshot.source)
+        self._table.played(request)
+        if command.snapshot.state == "playing" and request.unconfirmed:
+            request.confirmed = True
+            self.metrics.speculative -= 1
+            self.metrics.live += 1
+            self._table.update(request)
 
     def _submit(self, submit: Submit, now_s: float) -> None:
         try:
             if submit.request_id in self._requests:
                 raise InputError(f"request id {submit.request_id!r} is in use; choose another")
             request = self._admit(submit, now_s)
+        except DeviceFault:
+            raise
         except PlayheadError as error:
             self.metrics.refused += 1
-            self._results.append(Refused(submit.request_id, error.code, str(error)))
-            return
-        if request is None:
+            self.metrics.refused_busy += isinstance(error, Busy)
+            wait_s = error.retry_s if isinstance(error, Busy) else None
+            self._results.append(Refused(submit.request_id, error.code, str(error), wait_s))
             return
         self._requests[request.id] = request
         self.metrics.accepted += 1
-        self.metrics.live += request.kind != OFFLINE
+        self.metrics.count(request.kind, 1)
         self._results.append(Accepted(request.id))
         if submit.text:
             self._handle(Append(request.id, submit.text), now_s)
         if submit.closed:
             self._handle(Close(request.id), now_s)
 
-    def _admit(self, submit: Submit, now_s: float) -> Request | None:
-        """Give a valid request a slot; refuse with a time to retry when there is no room."""
+    def _admit(self, submit: Submit, now_s: float) -> Request:
+        """Give a valid request a slot; raises Busy with a time to retry when there is no room."""
         valid = self._intake.check(submit)
-        num_live = self.metrics.live if submit.live else 0
-        wait_s = retry_s(num_live, len(self._free_slots), self._costs, self.profile)
+        if submit.live and not submit.speculative and not self._stages.free_slots:
+            self._drop_speculative()
+        while self._stages.leaving and self._stages.flying and not self._stages.free_slots:
+            self._collect(wait=True)  # a slot that was left is free once its batches have landed
+        wait_s = self._retry_s(submit)
         if wait_s is not None:
-            self.metrics.refused += 1
             message = f"{len(self._requests)} requests are live; try again in {wait_s:.1f} s"
-            self._results.append(Refused(submit.request_id, "busy", message, wait_s))
-            return None
-        slot = self._free_slots.pop()
-        self._runner.open(slot, valid.prompt, valid.sampling, submit.seed)
-        return self._intake.request(valid, slot, now_s)
+            raise Busy(message, wait_s)
+        return self._stages.open(valid, now_s)
+
+    def _retry_s(self, submit: Submit) -> float | None:
+        """Return None to admit; speculative streams count beside live ones only for their kind."""
+        metrics, num_free = self.metrics, len(self._stages.free_slots)
+        if not submit.live:
+            return offline_retry_s(metrics.offline, num_free, self.profile)
+        num_live = metrics.live + (metrics.speculative if submit.speculative else 0)
+        return retry_s(num_live, num_free, self._costs, self.profile)
+
+    def _drop_speculative(self) -> None:
+        """Make room for a confirmed request: the newest speculative one gives way."""
+        for request in reversed(self._table.requests):
+            if request.kind == SPECULATIVE:
+                self._fail(request, Busy("a confirmed turn took its place; submit it again", 1.0))
+                return
 
     def _push_text(self, request: Request, text: str, now_s: float) -> None:
         feed = request.feed
@@ -217,125 +292,48 @@ class Engine:
         if request.first_text_s is None and feed.speakable:
             request.first_text_s = now_s
 
-    def _prefill(self, requests: list[Request]) -> None:
-        ready: list[Request] = []
-        for request in (r for r in requests if not r.ended):
-            try:
-                if request.submit.text_mode == "full" and request.feed is not None:
-                    body = request.feed.segment_body(request.num_frames)
-                    self._runner.restart(request.slot, self._intake.prompt(request.submit, body))
-                ready.append(request)
-            except Exception as error:
-                self._fail(request, error)
-        try:
-            self._runner.prefill([r.slot for r in ready])
-        except Exception as error:
-            for request in ready:
-                self._fail(request, error)
-            return
-        for request in ready:
-            request.needs_prefill = False
-            request.segment_frames = 0
-        self.metrics.prefill_rows += len(ready)
-
-    def _make_frames(self, requests: list[Request]) -> None:
-        for request in requests:
-            if request.feed is None:
-                request.record_frame()
-        rows = [(r, r.feed) for r in requests if r.feed is not None]
-        if not rows:
-            return
-        started_s = self._clock()
-        try:
-            text_ids = [feed.next_row(r.num_frames, r.segment_frames) for r, feed in rows]
-            may_end = [feed.may_end for _, feed in rows]
-            result = self._runner.frame([r.slot for r, _ in rows], text_ids, may_end)
-        except Exception as error:
-            for request, _ in rows:
-                self._fail(request, error)
-            return
-        took_s = self._clock() - started_s
-        self._costs.saw_frame(len(rows), took_s)
-        self.metrics.saw_frames(len(rows), took_s)
-        for (request, feed), codes, ended in zip(rows, result.codes, result.ended, strict=True):
-            if ended:
-                self._segment_ended(request, feed)
-                continue
-            request.undecoded.append(codes)
-            request.num_frames += 1
-            request.segment_frames += 1
-            if request.num_frames >= request.max_frames:
-                request.ended = request.reached_limit = True
-            elif feed.overdue(request.segment_frames):
-                request.reached_limit = True
-                self._segment_ended(request, feed)
-
-    def _segment_ended(self, request: Request, feed: TextFeed) -> None:
-        """End the speech, or go on with the next segment: fresh talker, same codec and seed."""
-        if not feed.more_segments:
-            request.ended = True
-            return
-        request.reached_limit = False
-        feed.begin_segment()
-        request.needs_prefill = True
-        if request.submit.text_mode == "streaming":
-            self._runner.restart(request.slot, self._intake.prompt(request.submit, []))
-
-    def _decode(self, rows: list[tuple[Request, CodecRow]]) -> None:
-        """Run codec batches: rows of equal length go together."""
-        by_length: dict[int, list[Request]] = {}
-        for request, row in rows:
-            by_length.setdefault(row.num_frames, []).append(request)
-        for num_frames, requests in sorted(by_length.items()):
-            codes = np.stack([r.take_codes(num_frames) for r in requests])
-            started_s = self._clock()
-            try:
-                pcm = self._runner.codec([r.slot for r in requests], codes)
-            except Exception as error:
-                for request in requests:
-                    self._fail(request, error)
-                continue
+    def _collect(self, wait: bool = False) -> None:
+        """Take what the device has done; with `wait` the batch that is due first is waited for."""
+        for batch, result in self._stages.collect(wait):
             now_s = self._clock()
-            self._costs.saw_codec(num_frames * len(requests), now_s - started_s)
-            self.metrics.saw_codec(num_frames * len(requests), now_s - started_s)
-            for request, samples in zip(requests, pcm, strict=True):
-                if np.isfinite(samples).all():
-                    self._publish(request, samples, num_frames, now_s)
-                else:
-                    self._fail(request, ValueError("the codec returned no numbers"))
+            late_s = self._table.late_s(batch.slots, now_s)
+            self.metrics.saw_slack(self._table.least_slack_s(batch.slots, now_s))
+            counts = np.zeros(len(batch.slots), np.int64)
+            for i, (request, pcm) in enumerate(zip(batch.requests, result.pcm, strict=True)):
+                if not (request.released or result.broken[i]):
+                    counts[i] = self._publish(request, pcm, batch.num_frames, now_s)
+            heard = counts > 0
+            self._table.published(batch.slots[heard], counts[heard], now_s)
+            for i in np.flatnonzero(heard & (late_s > 0)).tolist():
+                if batch.requests[i].kind == LIVE:
+                    self.metrics.late_chunks += 1
+                    self.metrics.late_s += float(late_s[i])
+            for i in np.flatnonzero(result.broken).tolist():
+                self._fail(batch.requests[i], ValueError("the codec returned no numbers"))
 
     def _publish(
-        self, request: Request, samples: np.ndarray, num_frames: int, now_s: float
-    ) -> None:
-        first = request.published_samples == 0
-        late_s = 0.0 if request.starved else -request.slack_s(now_s)
-        out = request.publish(samples, num_frames, now_s)
-        self._results.extend(out)
-        if not out:
-            return
-        if first:
+        self, request: Request, pcm: NDArray[np.int16], num_frames: int, now_s: float
+    ) -> int:
+        if request.published_samples:
+            return request.publish(pcm, num_frames, False, self._results)
+        last = request.ended and not self._table.busy(request.slot)
+        num_samples = request.publish(pcm, num_frames, last, self._results)
+        if num_samples:
             self.metrics.trimmed_samples += request.trim.dropped_samples
-            self.metrics.first_audio_s.add(now_s - (request.first_text_s or request.arrival_s))
-        elif late_s > 0 and request.kind == LIVE:
-            self.metrics.late_chunks += 1
-            self.metrics.late_s += late_s
+            self.metrics.saw_first_audio(*request.first_times_s(now_s))
+        return num_samples
 
-    def _settle(self, requests: list[Request]) -> float:
+    def _settle(self) -> float:
         """End those whose last sample is out; return when one that waits for text needs a look."""
         now_s = self._clock()
         wake_s = float("inf")
-        for request in requests:
-            if request.id not in self._requests or request.undecoded:
-                continue
+        for request in self._table.quiet():
             if request.feed is not None and request.feed.exhausted:
                 request.ended = True  # nothing to speak is left, and none comes
             if request.ended:
                 self._end(request, "length" if request.reached_limit else "stop")
             elif request.waits_for_text and not request.needs_prefill:
                 wake_s = min(wake_s, self._await_text(request, now_s))
-            elif request.text_wait_since_s is not None and request.published_samples:
-                self.metrics.text_wait_s += now_s - request.text_wait_since_s
-                request.text_wait_since_s = None
         return wake_s
 
     def _await_text(self, request: Request, now_s: float) -> float:
@@ -343,19 +341,22 @@ class Engine:
 
         Return when to look again.
         """
-        if request.text_wait_since_s is None:
-            request.text_wait_since_s = now_s
         if not request.published_samples:
             return float("inf")
+        if request.text_wait_since_s is None:
+            request.text_wait_since_s = now_s
         if not request.starved:
             request.starved = True
+            self._table.starve(request.slot)
             self._results.append(Starved(request.id, request.published_samples))
         if request.kind != LIVE or request.frozen or request.feed is None:
             return float("inf")
-        spare_s = request.slack_s(now_s) - self.profile.guard_s
+        spare_s = self._table.slack_s(request.slot, now_s) - self.profile.guard_s
         if spare_s > 0:
             return now_s + spare_s
-        return now_s if request.feed.linger() else float("inf")
+        lingers = request.feed.linger()
+        self._table.update(request)
+        return now_s if lingers else float("inf")
 
     def _end(self, request: Request, reason: DoneReason) -> None:
         if request.feed is not None and reason != "cancelled":
@@ -376,7 +377,7 @@ class Engine:
 
     def _fail(self, request: Request, error: Exception) -> None:
         """End one request with an error; its slot is free before the next step."""
-        if request.id not in self._requests:
+        if request.released:
             return
         known = isinstance(error, PlayheadError)
         if not known:
@@ -388,11 +389,10 @@ class Engine:
         self._results.append(Failed(request.id, code, message))
 
     def _release(self, request: Request) -> None:
+        """Forget a request; its slot is free as soon as no batch in flight holds it."""
         del self._requests[request.id]
-        self._free_slots.append(request.slot)
-        self.metrics.live -= request.kind != OFFLINE
-        request.ended = True
-        request.undecoded.clear()
+        self.metrics.count(request.kind, -1)
+        self._stages.close(request)
 
     def _flush(self) -> None:
         if self._results:

@@ -12,6 +12,7 @@ PlayheadError
 ├── Unauthorized            this participant or key may not do that (HTTP 401)
 ├── TransportError          the carrier, socket or room broke
 └── EngineFailure           a step failed for this request (HTTP 500)
+    └── DeviceFault         the device broke: every live request fails and the engine ends
 """
 
 
@@ -90,3 +91,9 @@ class EngineFailure(PlayheadError):
     """A step failed for this request; other requests go on."""
 
     code = "engine_failure"
+
+
+class DeviceFault(EngineFailure):
+    """The device broke under a batch; nothing on it can be trusted any more."""
+
+    code = "device_fault"

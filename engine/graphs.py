@@ -1,16 +1,17 @@
-"""CUDA graphs and flights: capture bodies of launches once, replay them, collect results later.
+"""CUDA graphs: capture bodies of launches once, replay them; on a CPU they run eagerly.
 
-`Recorder` captures; on a CPU it hands the body back to be run eagerly. A `Flight` is a batch
-whose results are on their way: the engine launches it, goes on, and collects it when it is ready.
 Engine thread only.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from playhead.engine.errors import DeviceFault
 
 log = logging.getLogger(__name__)
 
@@ -22,35 +23,30 @@ CODEC_ROW_FRAMES = 512
 """Most streams times frames of one codec graph."""
 _WARM_RUNS = 2
 
-T = TypeVar("T")
 Body = Callable[[], None]
 
 
-class Flight(Generic[T]):
-    """Results of one launched batch; `finish` runs once, when they are collected."""
+@contextlib.contextmanager
+def device_faults() -> Iterator[None]:
+    """Raise DeviceFault for what leaves the device unusable."""
+    try:
+        yield
+    except torch.AcceleratorError as error:
+        raise DeviceFault(f"the device broke: {error}") from error
 
-    def __init__(self, finish: Callable[[], T], event: "torch.cuda.Event | None" = None) -> None:
-        """Wrap what turns landed bytes into a result; no event means it has landed already."""
-        self._finish, self._event = finish, event
-        self._result: T | None = None
-        self._collected = False
 
-    @classmethod
-    def landed(cls, result: T) -> "Flight[T]":
-        """Return a flight whose result is known: what an eager runner launches."""
-        return cls(lambda: result)
+class DeviceEvent(torch.cuda.Event):
+    """An event of a stream whose queries raise DeviceFault for what broke before it."""
 
-    def ready(self) -> bool:
-        """Return whether `result` would return at once."""
-        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+    def query(self) -> bool:
+        """Return whether all work before the event is done."""
+        with device_faults():
+            return bool(super().query())  # type: ignore[no-untyped-call]
 
-    def result(self) -> T:
-        """Return the result, waiting for the device if it must; the same object every time."""
-        if not self._collected:
-            if self._event is not None:
-                self._event.synchronize()
-            self._result, self._collected = self._finish(), True
-        return self._result  # type: ignore[return-value]
+    def synchronize(self) -> None:
+        """Wait until it is."""
+        with device_faults():
+            super().synchronize()
 
 
 class Recorder:

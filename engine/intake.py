@@ -1,10 +1,11 @@
 """Intake: checks a Submit against the loaded checkpoint and turns it into a Request."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from playhead.engine.clones import Clones
 from playhead.engine.errors import InputError
 from playhead.engine.messages import Recording, Submit
 from playhead.engine.models.config import ResolvedSampling
@@ -12,9 +13,12 @@ from playhead.engine.models.loader import Model
 from playhead.engine.models.prompt import Prompt, build_prompt
 from playhead.engine.profile import Profile
 from playhead.engine.request import FrameCodes, Request
+from playhead.engine.text.entry import open_text
 from playhead.engine.text.feed import RowIds, TextFeed
 from playhead.engine.text.front_end import load_front_end
+from playhead.engine.text.pronunciations import check_pronunciations
 from playhead.engine.units import CODEBOOKS
+from playhead.engine.voice_store import VoiceStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +34,11 @@ class ValidSubmit:
 class Intake:
     """Knows what the checkpoint allows; holds its text front end."""
 
-    def __init__(self, model: Model, profile: Profile) -> None:
+    def __init__(self, model: Model, profile: Profile, voices: VoiceStore | None = None) -> None:
         """Load the front end the checkpoint names; raises CheckpointError."""
         self._model = model
         self._profile = profile
+        self._clones = Clones(model, voices or VoiceStore())
         self._front_end, self._traits = load_front_end(model.text_front_end, model.folder)
         self._row_ids = RowIds(end=model.config.tts_eos_id, pad=model.config.tts_pad_id)
 
@@ -46,6 +51,8 @@ class Intake:
         """Raise the InputError that says what is wrong, or return the request's parts."""
         if submit.max_frames is not None and submit.max_frames < 1:
             raise InputError(f"max_frames is {submit.max_frames}, at least 1 is allowed")
+        check_pronunciations(submit.pronunciations, phonemes=self._traits.reads_figures)
+        submit = replace(submit, voice=self._clones.resolve(submit.voice))
         return ValidSubmit(
             submit,
             self.prompt(submit, ()),
@@ -62,9 +69,10 @@ class Intake:
             instruct=submit.instruct,
             text_mode=submit.text_mode,
             body=body,
+            clone=self._clones.get(submit.voice),
         )
 
-    def request(self, valid: ValidSubmit, slot: int, now_s: float) -> Request:
+    def request(self, valid: ValidSubmit, slot: int, now_s: float, prompt_rows: int) -> Request:
         """Make the request of a slot that was just opened."""
         submit, config = valid.submit, self._model.config
         recording = submit.recording
@@ -76,6 +84,7 @@ class Intake:
             max_frames=min(submit.max_frames or config.max_new_frames, config.max_new_frames),
             exact_times=recording is not None or self._traits.exact_times,
             needs_prefill=recording is None,
+            prompt_rows=prompt_rows,
         )
         if recording is not None:
             request.recorded.extend(valid.recorded)
@@ -84,7 +93,13 @@ class Intake:
 
     def _feed(self, submit: Submit) -> TextFeed:
         segment_frames = self._model.config.segment_frames(self._profile.segment_frames)
-        stream = self._front_end.open()
+        stream = open_text(
+            self._front_end,
+            self._traits,
+            submit.language,
+            submit.normalize,
+            submit.pronunciations,
+        )
         return TextFeed(stream, self._traits, self._row_ids, submit.text_mode, segment_frames)
 
 

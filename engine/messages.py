@@ -73,6 +73,10 @@ class Submit:
     max_frames: int | None = None
     """Most frames of the utterance; None takes the checkpoint's limit."""
     recording: Recording | None = None
+    normalize: bool = True
+    """Take out markup and read figures as words; False: the text goes in as it is written."""
+    pronunciations: tuple[tuple[str, str], ...] = ()
+    """(word or phrase, respelling); the English voice also takes phonemes, as in "/həlˈO/"."""
 
 
 @dataclass(frozen=True, slots=True)

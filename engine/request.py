@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from playhead.engine.messages import Pcm, PlaybackSnapshot, Submit, Word, Words
-from playhead.engine.scheduler import LIVE, OFFLINE, SPECULATIVE, Columns
+from playhead.engine.messages import Pcm, PlaybackSnapshot, Result, Submit, Word, Words
+from playhead.engine.scheduler import LIVE, OFFLINE, SPECULATIVE
 from playhead.engine.text.feed import TextFeed
 from playhead.engine.trim import LeadingSilenceTrim
-from playhead.engine.units import samples_to_s
+from playhead.engine.units import samples_to_s, to_pcm
 
 FrameCodes = NDArray[np.int16]
 """One frame: 16 codes."""
@@ -29,12 +29,19 @@ class Request:
     exact_times: bool
     recorded: deque[FrameCodes] = field(default_factory=deque)
     needs_prefill: bool = True
+    prompt_rows: int = 0
+    """Prompt rows that the prefill has to run; 0 where all are stored."""
     ended: bool = False
     """No further frame will be made."""
+    released: bool = False
+    """Its last result is out; only batches in flight still hold the slot."""
+    confirmed: bool = False
+    """The listener hears it: no longer speculative."""
+    void_frames: int = 0
+    """Frames in flight that were launched past the end of a segment, to be dropped."""
     reached_limit: bool = False
     num_frames: int = 0
     segment_frames: int = 0
-    undecoded: deque[FrameCodes] = field(default_factory=deque)
     trim: LeadingSilenceTrim = field(default_factory=LeadingSilenceTrim)
     published_samples: int = 0
     pending_words: list[Word] = field(default_factory=list)
@@ -42,9 +49,11 @@ class Request:
     """Starved was sent and no text came since."""
     text_wait_since_s: float | None = None
     first_text_s: float | None = None
+    first_frame_s: float | None = None
+    """When its first frame batch was launched."""
+    first_codec_s: float | None = None
+    """When its first codec batch was launched."""
     playback: PlaybackSnapshot | None = None
-    assumed_dry_s: float = 0.0
-    """When a listener that reports nothing runs dry: real time from the first publish."""
 
     @property
     def id(self) -> str:
@@ -52,11 +61,16 @@ class Request:
         return self.submit.request_id
 
     @property
+    def unconfirmed(self) -> bool:
+        """It was submitted for a turn that may not come, and nobody hears it yet."""
+        return self.submit.speculative and not self.confirmed
+
+    @property
     def kind(self) -> int:
         """LIVE, SPECULATIVE or OFFLINE."""
         if not self.submit.live:
             return OFFLINE
-        return SPECULATIVE if self.submit.speculative else LIVE
+        return SPECULATIVE if self.unconfirmed else LIVE
 
     @property
     def text_known(self) -> bool:
@@ -70,8 +84,8 @@ class Request:
 
     @property
     def can_frame(self) -> bool:
-        """The next frame can be made now."""
-        if self.needs_prefill or self.ended or not self.text_known:
+        """The next frame can be made as soon as the prompt was run."""
+        if self.ended or not self.text_known or (self.needs_prefill and not self.prompt_known):
             return False
         return self.feed is None or not self.feed.exhausted
 
@@ -85,33 +99,28 @@ class Request:
         """The listener's playback stands still."""
         return self.playback is not None and self.playback.state != "playing"
 
-    def slack_s(self, now_s: float) -> float:
-        """Return the time to the soft deadline of the next sample to publish."""
-        snapshot = self.playback
-        if snapshot is None:
-            return self.assumed_dry_s - now_s if self.published_samples else 0.0
-        since_s = snapshot.at_s if self.frozen else now_s
-        unpushed = self.published_samples - snapshot.pushed_samples
-        return snapshot.dry_at_s - since_s + samples_to_s(unpushed)
+    def first_times_s(self, now_s: float) -> tuple[float, float | None, float, float]:
+        """Return when text came, a frame was begun, a chunk was begun, and audio is out: now."""
+        text_s = self.first_text_s or self.arrival_s
+        return text_s, self.first_frame_s, self.first_codec_s or now_s, now_s
 
-    def take_codes(self, num_frames: int) -> NDArray[np.int16]:
-        """Remove the oldest undecoded frames; return them as [num_frames, 16] int16."""
-        return np.stack([self.undecoded.popleft() for _ in range(num_frames)])
-
-    def publish(self, pcm: NDArray[np.float32], num_frames: int, now_s: float) -> list[Pcm | Words]:
-        """Trim decoded samples [n * 1920] and return what the world gets: words, then audio."""
-        kept = self.trim.push(pcm, last=self.ended and not self.undecoded)
-        if not self.trim.open or len(kept) == 0:
-            return []
-        out: list[Pcm | Words] = self.timed_words()
-        data = np.clip(np.rint(kept * 32767.0), -32768, 32767).astype("<i2").tobytes()
-        out.append(Pcm(self.id, self.published_samples, data, num_frames))
-        self.published_samples += len(kept)
-        self.assumed_dry_s = max(self.assumed_dry_s, now_s) + samples_to_s(len(kept))
+    def publish(
+        self, pcm: NDArray[np.int16], num_frames: int, last: bool, out: list[Result]
+    ) -> int:
+        """Trim decoded samples [n * 1920], add words and audio to `out`; return samples added."""
+        if not self.trim.open:
+            pcm = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last))
+        num_samples = len(pcm)
+        if not self.trim.open or num_samples == 0:
+            return 0
+        if self.pending_words or (self.feed is not None and self.feed.words):
+            out += self.timed_words()
+        out.append(Pcm(self.id, self.published_samples, pcm.tobytes(), num_frames))
+        self.published_samples += num_samples
         self.starved = False
-        return out
+        return num_samples
 
-    def timed_words(self) -> list[Pcm | Words]:
+    def timed_words(self) -> list[Words]:
         """Move timed words to published time: the trimmed lead is taken off."""
         if self.feed is not None:
             self.pending_words += self.feed.take_words()
@@ -125,23 +134,9 @@ class Request:
         self.pending_words.clear()
         return [Words(self.id, words, estimated=not self.exact_times)]
 
-    def record_frame(self) -> None:
+    def next_recorded(self) -> FrameCodes:
         """Take the next frame of the recording."""
-        self.undecoded.append(self.recorded.popleft())
+        codes = self.recorded.popleft()
         self.num_frames += 1
         self.ended = not self.recorded
-
-
-def columns_of(requests: list[Request], now_s: float) -> Columns:
-    """Lay requests out for the scheduler, one row each."""
-    flags = [(r.published_samples > 0, r.needs_prefill and r.prompt_known) for r in requests]
-    return Columns(
-        kind=np.array([r.kind for r in requests], np.int64),
-        arrival_s=np.array([r.first_text_s or r.arrival_s for r in requests], np.float64),
-        audible=np.array([audible for audible, _ in flags], np.bool_),
-        needs_prefill=np.array([prefill for _, prefill in flags], np.bool_),
-        can_frame=np.array([r.can_frame for r in requests], np.bool_),
-        undecoded=np.array([len(r.undecoded) for r in requests], np.int64),
-        slack_s=np.array([r.slack_s(now_s) for r in requests], np.float64),
-        frozen=np.array([r.frozen for r in requests], np.bool_),
-    )
+        return codes

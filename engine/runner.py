@@ -1,30 +1,29 @@
-"""ModelRunner: runs batches of slots eagerly on one device; engine thread only.
+"""Runner: what the engine asks of whatever runs the model; torch-free, engine thread only.
 
-All per-stream device state lives in slot arrays. Slot 0 is scratch, streams use 1..max_streams.
-Another runner with the same methods may replay captured graphs instead.
+    open/restart ─▶ prefill ─▶ launch_frame ─▶ Flight ─▶ launch_codec ─▶ Flight      close
+
+All per-stream device state lives in slots. Slot 0 is scratch, streams use 1..max_streams. Work of
+one slot is done in the order of the calls, so a slot may be opened again at once after `close`.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from playhead.engine.errors import TextTooLong
-from playhead.engine.models.config import MIN_FRAMES, ResolvedSampling
-from playhead.engine.models.loader import Model
-from playhead.engine.models.prompt import Prompt
-from playhead.engine.models.sampling import BatchSampling
-from playhead.engine.models.talker import TalkerCache
+from playhead.engine.admission import StepCosts
+from playhead.engine.flight import Flight
 from playhead.engine.profile import Profile
-from playhead.engine.units import CODEBOOKS
+
+if TYPE_CHECKING:
+    from playhead.engine.models.config import ResolvedSampling
+    from playhead.engine.models.loader import Model
+    from playhead.engine.models.prompt import Prompt
 
 PROMPT_POSITIONS = 512
 """Talker positions reserved for the prompt beside a segment's frames; full text included."""
-PREFIX_CACHE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,230 +36,49 @@ class FrameResult:
     """[B]: the row chose end of speech, so it made no frame."""
 
 
-@dataclass(slots=True)
-class _Slot:
-    """What the host knows of one stream."""
+@dataclass(frozen=True, slots=True)
+class CodecResult:
+    """Samples of each row of a codec batch."""
 
-    prompt: Prompt
-    sampling: ResolvedSampling
-    seed: int
-    position: int = 0
-    """Talker positions filled in this segment."""
-    segment_frames: int = 0
-    frames: int = 0
-    """Frames of the utterance so far: the noise counter."""
+    pcm: NDArray[np.int16]
+    """[B, n * 1920]; may be a view of memory that later launches write again."""
+    broken: NDArray[np.bool_]
+    """[B]: some sample of the row was not a number."""
 
 
-class _PrefixCache:
-    """Talker keys and values of constant prompt rows, least recently used out first."""
+class Runner(Protocol):
+    """Runs batches of slots through the three stages."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._rows: OrderedDict[tuple[bytes, bytes, bytes], Tensor] = OrderedDict()
-        self._limit_bytes = limit_bytes
-        self._held_bytes = 0
+    def open(self, slot: int, prompt: "Prompt", sampling: "ResolvedSampling", seed: int) -> int:
+        """Start a stream; return how many prompt rows `prefill` has to run (0: all are stored).
 
-    def get(self, key: tuple[bytes, bytes, bytes]) -> Tensor | None:
-        rows = self._rows.get(key)
-        if rows is not None:
-            self._rows.move_to_end(key)
-        return rows
-
-    def put(self, key: tuple[bytes, bytes, bytes], rows: Tensor) -> None:
-        if rows.nbytes > self._limit_bytes:
-            return
-        self._rows[key] = rows
-        self._held_bytes += rows.nbytes
-        while self._held_bytes > self._limit_bytes:
-            self._held_bytes -= self._rows.popitem(last=False)[1].nbytes
-
-
-class ModelRunner:
-    """Runs batches of slots eagerly on one device; all per-stream state lives in slot arrays."""
-
-    def __init__(
-        self,
-        model: Model,
-        max_streams: int,
-        max_segment_frames: int = 512,
-        num_threads: int | None = None,
-        prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
-    ) -> None:
-        """Reserve state for `max_streams` streams of segments of `max_segment_frames` frames.
-
-        `num_threads` sets torch's CPU threads for the whole process; None leaves them.
+        Nothing of the slot's former stream is left. Raises TextTooLong when the prompt does not
+        fit a segment, Busy when the device's memory for segments is used up.
         """
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
-        self.model = model
-        self.max_positions = PROMPT_POSITIONS + max_segment_frames
-        num_slots = max_streams + 1
-        config, like = model.config, model.talker.code_rows
-        with torch.inference_mode():
-            self._cache = TalkerCache(config, num_slots, self.max_positions, like)
-            self._carry = like.new_zeros(num_slots, config.talker.hidden)
-            self._seen = torch.zeros(
-                num_slots, config.num_codes + 1, dtype=torch.bool, device=model.device
-            )
-            self._codec_state = model.codec.new_state(num_slots)
-        self._slots: dict[int, _Slot] = {}
-        self._prefixes = _PrefixCache(prefix_cache_bytes)
-        self._batch: tuple[tuple[int, ...], BatchSampling, Tensor] | None = None
 
-    # -- streams
-
-    @torch.inference_mode()
-    def open(self, slot: int, prompt: Prompt, sampling: ResolvedSampling, seed: int) -> None:
-        """Start a stream: nothing of the slot's former stream is left. `prefill` comes next.
-
-        Raises TextTooLong when the prompt does not fit a segment.
-        """
-        self._check(prompt)
-        self._slots[slot] = _Slot(prompt, sampling, seed)
-        self._seen[slot].zero_()
-        self._codec_state.reset(slot)
-        self._batch = None
-
-    def restart(self, slot: int, prompt: Prompt) -> None:
+    def restart(self, slot: int, prompt: "Prompt") -> int:
         """Start a new talker segment; codec state, seed, frame counter and penalty go on."""
-        self._check(prompt)
-        held = self._slots[slot]
-        held.prompt, held.position, held.segment_frames = prompt, 0, 0
 
-    @torch.inference_mode()
-    def codec_reset(self, slot: int) -> None:
-        """Forget the codec's past of a slot."""
-        self._codec_state.reset(slot)
+    def close(self, slot: int) -> None:
+        """Give back what the stream holds."""
 
-    def _check(self, prompt: Prompt) -> None:
-        if prompt.num_rows > PROMPT_POSITIONS:
-            raise TextTooLong(
-                f"the prompt takes {prompt.num_rows} rows, allowed are {PROMPT_POSITIONS}; "
-                "shorten the instruction, or the text of one full-text request"
-            )
+    def costs(self) -> StepCosts:
+        """Return what batches are known to take; the engine goes on learning from it."""
 
-    # -- stages
-
-    @torch.inference_mode()
     def prefill(self, slots: Sequence[int]) -> None:
-        """Run the prompts of freshly opened or restarted slots."""
-        start_row = self.model.talker.codec_rows[self.model.config.codec_ids.bos]
-        for slot in slots:
-            held = self._slots[slot]
-            prompt = held.prompt
-            prefix = self._prefixes.get(prompt.constant_key)
-            if prefix is None:
-                self._run_rows(slot, prompt, 0, prompt.num_constant_rows)
-                rows = self._cache.read(slot, prompt.num_constant_rows)
-                self._prefixes.put(prompt.constant_key, rows)
-            else:
-                self._cache.write(slot, prefix)
-            if prompt.num_rows > prompt.num_constant_rows:
-                self._run_rows(slot, prompt, prompt.num_constant_rows, prompt.num_rows)
-            held.position = prompt.num_rows
-            self._carry[slot] = start_row
+        """Run or copy the prompts of freshly opened or restarted slots."""
 
-    @torch.inference_mode()
-    def frame(
+    def launch_frame(
         self, slots: Sequence[int], text_ids: Sequence[int], may_end: Sequence[bool]
-    ) -> FrameResult:
-        """Make the next frame of each slot from its text id; `may_end` False masks the end.
+    ) -> Flight[FrameResult]:
+        """Start the next frame of each slot from its text id; `may_end` False masks the end.
 
-        The first frame of a segment completes the prompt (prompt.py says with which id).
+        A row that ended before is ended again, so one batch may be launched before the last one
+        is collected.
         """
-        model, device = self.model, self.model.device
-        held = [self._slots[s] for s in slots]
-        sampling, at = self._settings(slots)
-        x = self._carry.index_select(0, at)
-        x = x + model.talker.text_rows(torch.tensor(text_ids, device=device))
-        positions = [h.position for h in held]
-        assert max(positions) < self.max_positions, "a segment outgrew its reservation"
-        attend = self._cache.attend_steps(slots, positions)
-        hidden = model.talker.run(x, torch.tensor(positions, device=device), attend)
-        hidden = model.talker.stack.final(hidden)
-        codes, ended = self._choose(hidden, held, sampling, at, may_end)
-        self._carry[at] = model.talker.frame_rows(codes)
-        for state in held:
-            state.position += 1
-            state.frames += 1
-            state.segment_frames += 1
-        return FrameResult(codes.cpu().numpy().astype(np.int16), ended.cpu().numpy())
 
-    @torch.inference_mode()
-    def codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> NDArray[np.float32]:
-        """Decode the next n frames of each slot: codes [B, n, 16] -> samples [B, n * 1920]."""
-        rows = torch.from_numpy(codes.astype(np.int64)).to(self.model.device)
-        return self.model.codec.decode(rows, self._codec_state, slots).cpu().numpy()
-
-    # -- parts of a stage
-
-    def _run_rows(self, slot: int, prompt: Prompt, start: int, end: int) -> None:
-        """Run prompt rows start..end - 1 through the talker for their keys and values."""
-        x = self.prompt_rows(prompt, start, end)
-        positions = torch.arange(start, end, device=self.model.device)
-        self.model.talker.run(x, positions, self._cache.attend_rows(slot, start, end - start))
-
-    def prompt_rows(self, prompt: Prompt, start: int, end: int) -> Tensor:
-        """Return the talker's input rows [end - start, hidden] of a prompt."""
-        talker, device = self.model.talker, self.model.device
-        text = torch.from_numpy(prompt.text_ids[start:end]).to(device)
-        codec = torch.from_numpy(prompt.codec_ids[start:end]).to(device)
-        x = talker.text_rows(text.clamp(min=0)).masked_fill((text < 0)[:, None], 0.0)
-        x = x + talker.codec_rows[codec.clamp(min=0)].masked_fill((codec < 0)[:, None], 0.0)
-        if prompt.speaker is not None and start <= prompt.speaker_row < end:
-            x[prompt.speaker_row - start] += torch.from_numpy(prompt.speaker).to(x)
-        return x
-
-    def _settings(self, slots: Sequence[int]) -> tuple[BatchSampling, Tensor]:
-        """Return the batch's sampling tensors and slot indices; a repeated batch reuses them."""
-        key = tuple(slots)
-        if self._batch is None or self._batch[0] != key:
-            held = [self._slots[s] for s in slots]
-            device, num_codes = self.model.device, self.model.config.num_codes
-            sampling = BatchSampling.of(
-                [h.sampling for h in held], [h.seed for h in held], num_codes, CODEBOOKS, device
-            )
-            self._batch = key, sampling, torch.tensor(slots, device=device)
-        return self._batch[1], self._batch[2]
-
-    def _choose(
-        self,
-        hidden: Tensor,
-        held: Sequence[_Slot],
-        sampling: BatchSampling,
-        at: Tensor,
-        may_end: Sequence[bool],
-    ) -> tuple[Tensor, Tensor]:
-        """Choose the 16 codes [B, 16] of a frame and which rows ended [B] from final states."""
-        model, device = self.model, self.model.device
-        num_codes = model.config.num_codes
-        go_on = [
-            h.segment_frames < MIN_FRAMES or not end for h, end in zip(held, may_end, strict=True)
-        ]
-        must_go_on = torch.tensor(go_on, device=device) if any(go_on) else None
-        noise = sampling.noise(torch.tensor([h.frames for h in held], device=device), num_codes)
-        scores = sampling.first_scores(
-            model.talker.scores(hidden), self._seen.index_select(0, at), must_go_on
-        )
-        first = sampling.talker.choose(scores, None if noise is None else noise[:, 0])
-        ended = first == num_codes
-        first = first.masked_fill(ended, 0)
-        self._seen[at, first] = True
-
-        def choose(logits: Tensor, book: int) -> Tensor:
-            drawn = None if noise is None else noise[:, book, :num_codes]
-            return sampling.predictor.choose(logits, drawn)
-
-        return model.code_predictor.run(hidden, first, choose), ended
+    def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
+        """Start decoding the next n frames of each slot: codes [B, n, 16]."""
 
 
-MakeRunner = Callable[[Model, Profile], ModelRunner]
-
-
-def eager_runner(model: Model, profile: Profile) -> ModelRunner:
-    """Build the runner that executes batches eagerly (CPU, or any torch device)."""
-    return ModelRunner(
-        model,
-        max_streams=profile.max_streams,
-        max_segment_frames=profile.segment_frames,
-        num_threads=profile.num_threads or None,
-    )
+MakeRunner = Callable[["Model", Profile], Runner]

@@ -11,7 +11,9 @@ Classes, first to last, when rows run short:
   4  speculative (turn not confirmed), 5 offline: oldest first, spare rows only
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,18 +42,29 @@ class Columns:
     needs_prefill: Bools
     """Prompt rows are known and not yet run."""
     can_frame: Bools
-    """The next frame can be made: prompt run, next text row known, end not reached."""
+    """The next frame can be made once the prompt was run: text row known, end not reached."""
     undecoded: Ints
-    """Frames made and not yet through the codec."""
+    """Frames made that wait for the codec."""
+    flying: Ints
+    """Frames in flight: launched and not yet in hand, or in the codec and not yet published."""
     slack_s: Floats
     """Published audio ahead of the listener: time to the soft deadline of the next sample."""
+    bridge_s: Floats
+    """From the soft to the hard deadline: what the receiver hides of a sender that withholds."""
     frozen: Bools
     """Playback stands still (no listener yet, or paused): slack does not fall with time."""
+    prompt_rows: Ints
+    """Prompt rows that the prefill has to run; 0 where all are stored."""
+
+    @property
+    def coming_s(self) -> Floats:
+        """Audio made and not yet published."""
+        return FRAME_S * (self.undecoded + self.flying).astype(np.float64)
 
     @property
     def ahead_s(self) -> Floats:
-        """Audio ahead of the listener, frames waiting for the codec included."""
-        return self.slack_s + self.undecoded * FRAME_S
+        """Audio ahead of the listener, what is not yet published included."""
+        return self.slack_s + self.coming_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,37 +90,79 @@ class Plan:
         return not (self.prefill or self.frame or self.codec)
 
 
-def schedule(columns: Columns, now_s: float, profile: Profile, margin_s: float) -> Plan:
+Policy = Callable[[Columns, float, Profile, float, float], Plan]
+"""What `schedule` is: other policies exist for comparison in the simulator."""
+
+
+def schedule(
+    columns: Columns, now_s: float, profile: Profile, margin_s: float, prompt_row_s: float = 0.0
+) -> Plan:
     """Choose the next prefill, frame and codec batches.
 
     `margin_s` is the measured p99 of step + codec + publish: the guard is never below it.
+    `prompt_row_s` is the measured time of one prompt row. A row of `frame` whose prompt was not
+    run is in `prefill` too: prompts run first.
     """
     guard_s = max(profile.guard_s, margin_s)
     low_s = max(profile.low_s, guard_s + margin_s)
     starting = (columns.kind == LIVE) & ~columns.audible
-    frame = _frame_rows(columns, now_s, profile, low_s, starting)
-    prefill = tuple(int(i) for i in np.flatnonzero(columns.needs_prefill)[: profile.max_rows])
-    codec = _codec_rows(columns, profile, guard_s, starting)
-    idle = not (prefill or frame or codec)
-    wake_s = _wake_s(columns, now_s, low_s, guard_s) if idle else now_s
-    return Plan(prefill, frame, codec, wake_s)
+    some_made = columns.undecoded + columns.flying > 0
+    waiting = bool((starting & (columns.can_frame | some_made)).any())
+    # What receivers can hide is spent only on somebody else's first audio.
+    slack_s = columns.slack_s + columns.bridge_s if waiting else columns.slack_s
+    prefill, needed_s = _prefill_rows(columns, profile, margin_s, prompt_row_s)
+    ready = columns.can_frame & ~columns.needs_prefill
+    ready[prefill] = columns.can_frame[prefill]
+    frame = _frame_rows(columns, slack_s, ready, now_s, profile, max(low_s, needed_s), starting)
+    codec = _codec_rows(columns, slack_s, profile, max(guard_s, needed_s), starting, waiting)
+    idle = not (len(prefill) or frame or codec)
+    wake_s = _wake_s(columns, now_s, profile, low_s, guard_s) if idle else now_s
+    return Plan(tuple(prefill.tolist()), frame, codec, wake_s)
+
+
+def _prefill_rows(
+    columns: Columns, profile: Profile, margin_s: float, prompt_row_s: float
+) -> tuple[Ints, float]:
+    """Choose whose prompts run now, and the slack others need before a long one may.
+
+    Prompts run in order of arrival as long as no listener is made late by their sum.
+    """
+    rows = np.flatnonzero(columns.needs_prefill)[: profile.max_rows]
+    costs_s = columns.prompt_rows[rows] * prompt_row_s
+    if not len(rows) or not costs_s.any():
+        return rows, 0.0
+    playing = columns.audible & ~columns.frozen & (columns.kind == LIVE)
+    playing &= columns.can_frame | (columns.undecoded > 0)
+    least_s = float(columns.slack_s[playing].min(initial=np.inf))
+    most_s = profile.target_s - FRAME_S
+    needed_s = np.minimum(np.cumsum(costs_s) + margin_s, most_s)
+    allowed = (needed_s <= least_s) | (costs_s == 0.0)
+    return rows[allowed], 0.0 if allowed.all() else float(needed_s[~allowed][0])
 
 
 def _frame_rows(
-    columns: Columns, now_s: float, profile: Profile, low_s: float, starting: Bools
+    columns: Columns,
+    slack_s: Floats,
+    ready: Bools,
+    now_s: float,
+    profile: Profile,
+    low_s: float,
+    starting: Bools,
 ) -> tuple[int, ...]:
-    ahead_s = columns.ahead_s
-    live = columns.can_frame & (columns.kind == LIVE)
-    steady = live & ~starting & (ahead_s < profile.target_s)
-    begins = live & starting & (columns.undecoded * FRAME_S < profile.target_s)
-    building = (columns.undecoded > 0) & (columns.undecoded < _held_frames(columns, profile))
-    urgent = steady & ((ahead_s < low_s) | building)  # a chunk once begun is completed
-    spare = columns.can_frame & (columns.kind != LIVE)
-    spare &= np.where(columns.kind == OFFLINE, columns.undecoded * FRAME_S, ahead_s) < np.where(
-        columns.kind == OFFLINE, OFFLINE_AHEAD_S, profile.target_s
-    )
-    must_run = bool(begins.any() or urgent.any())
-    if not must_run and not spare.any():
+    coming_s = columns.coming_s
+    ahead_s = slack_s + coming_s
+    live = ready & (columns.kind == LIVE)
+    steady = live & ~starting & (columns.ahead_s < profile.target_s)
+    begins = live & starting & (coming_s < profile.target_s)
+    chunk_s = _held_frames(columns.slack_s, profile) * FRAME_S
+    # A chunk once begun is completed where it is needed soon; else it waits for others' steps.
+    building = (coming_s > 0) & (coming_s < chunk_s) & (slack_s < low_s)
+    urgent = steady & ((ahead_s < low_s) | building)
+    offline = columns.kind == OFFLINE
+    spare = ready & (columns.kind != LIVE)
+    spare &= np.where(offline, coming_s < OFFLINE_AHEAD_S, columns.ahead_s < profile.target_s)
+    must = begins | urgent
+    if not (must.any() or spare.any()):
         return ()
     in_budget = now_s - columns.arrival_s <= profile.first_audio_budget_s
     rank = np.full(len(ahead_s), 9)
@@ -116,19 +171,21 @@ def _frame_rows(
     rank[begins] = np.where(in_budget[begins], 0, 2)
     rank[spare] = np.where(columns.kind[spare] == SPECULATIVE, 4, 5)
     key = np.where((rank == 1) | (rank == 3), ahead_s, columns.arrival_s)
-    chosen = np.lexsort((key, rank))[: int((rank < 9).sum())]
-    must = begins | urgent
-    rows: list[int] = []
-    for i in chosen.tolist():
-        rides_free = len(rows) < profile.flat_rows
-        fills = bool(urgent.any()) and rank[i] == 3
-        if len(rows) < profile.max_rows and (must[i] or rides_free or fills or not must_run):
-            rows.append(i)
-    return tuple(rows)
+    order = np.lexsort((key, rank))[: int((rank < 9).sum())]
+    # Below low, all below target come along; beside starters, others fill the flat part only.
+    in_full = must[order] | (not must.any()) | (bool(urgent.any()) & (rank[order] == 3))
+    num_free = max(profile.flat_rows - int(in_full.sum()), 0)
+    rides = ~in_full & (np.cumsum(~in_full) <= num_free)
+    return tuple(order[in_full | rides][: profile.max_rows].tolist())
 
 
 def _codec_rows(
-    columns: Columns, profile: Profile, guard_s: float, starting: Bools
+    columns: Columns,
+    slack_s: Floats,
+    profile: Profile,
+    guard_s: float,
+    starting: Bools,
+    waiting: bool,
 ) -> tuple[CodecRow, ...]:
     """First audio at once; a live stream when its slack is short or its next chunk is complete.
 
@@ -136,37 +193,42 @@ def _codec_rows(
     back to one frame after a stall; while somebody waits for first audio, others decode only
     what lifts them to the guard.
     """
-    slack_s = columns.slack_s
-    held_frames = _held_frames(columns, profile)
-    waiting = bool((starting & (columns.can_frame | (columns.undecoded > 0))).any())
-    rows: list[tuple[float, CodecRow]] = []
-    for i in np.flatnonzero(columns.undecoded > 0).tolist():
-        held = int(held_frames[i])
-        available = int(columns.undecoded[i])
-        if columns.kind[i] == OFFLINE:
-            size = min(available, profile.max_chunk_frames)
-            if waiting or (columns.can_frame[i] and available < profile.max_chunk_frames):
-                continue
-            rows.append((np.inf, CodecRow(i, size)))
-        elif not columns.audible[i]:
-            rows.append((-np.inf, CodecRow(i, min(available, 1))))
-        elif slack_s[i] < guard_s:
-            lift = int(np.ceil((guard_s - slack_s[i]) / FRAME_S))
-            size = min(held, max(lift, 1)) if waiting else held
-            rows.append((float(slack_s[i]), CodecRow(i, min(available, size))))
-        elif not waiting and available >= held:
-            rows.append((float(slack_s[i]), CodecRow(i, held)))
-    rows.sort(key=lambda entry: entry[0])
-    return tuple(row for _, row in rows[: profile.max_rows])
+    at = np.flatnonzero(columns.undecoded > 0)
+    if not len(at):
+        return ()
+    available, slack_s, offline = columns.undecoded[at], slack_s[at], columns.kind[at] == OFFLINE
+    first = ~columns.audible[at] & ~offline
+    held = _held_frames(columns.slack_s[at], profile)
+    short = slack_s < guard_s
+    lift = np.maximum(np.ceil((guard_s - slack_s) / FRAME_S), 1)
+    size = np.where(short & waiting, np.minimum(held, lift), held)
+    size[first] = 1
+    size[offline] = profile.chunk_frames[-1]
+    complete = (available >= held) & ~offline
+    complete |= offline & ((available >= profile.chunk_frames[-1]) | ~columns.can_frame[at])
+    goes = first | (short & ~offline) | (complete & (not waiting))
+    key = np.where(first, -np.inf, np.where(offline, np.inf, slack_s))
+    size = _chunk(np.minimum(size, available), profile)
+    order = np.argsort(key, kind="stable")
+    order = order[goes[order]][: profile.max_rows]
+    return tuple(CodecRow(int(at[i]), int(size[i])) for i in order)
 
 
-def _held_frames(columns: Columns, profile: Profile) -> Ints:
-    """The longest chunk a listener's slack covers: 1 to max_chunk_frames."""
-    held: Ints = np.clip(columns.slack_s / FRAME_S, 1, profile.max_chunk_frames).astype(np.int64)
-    return held
+def _held_frames(slack_s: Floats, profile: Profile) -> Ints:
+    """The longest chunk a listener's slack covers, one frame at least."""
+    return _chunk(np.floor(slack_s / FRAME_S + 1e-9), profile)
 
 
-def _wake_s(columns: Columns, now_s: float, low_s: float, guard_s: float) -> float:
+def _chunk(frames: NDArray[Any], profile: Profile) -> Ints:
+    """The largest chunk size not above a number of frames; the smallest if there is none."""
+    sizes = np.array(profile.chunk_frames)
+    found: Ints = sizes[np.maximum(np.searchsorted(sizes, frames, side="right") - 1, 0)]
+    return found
+
+
+def _wake_s(
+    columns: Columns, now_s: float, profile: Profile, low_s: float, guard_s: float
+) -> float:
     """When the first stream's slack calls for a frame or a decode, if nothing else happens."""
     running = ~columns.frozen & (columns.kind != OFFLINE)
     waits_s = [np.inf]
@@ -175,7 +237,8 @@ def _wake_s(columns: Columns, now_s: float, low_s: float, guard_s: float) -> flo
         waits_s.append(float((columns.ahead_s[frames] - low_s).min()))
     decodes = running & (columns.undecoded > 0)
     if decodes.any():
-        complete_s = (columns.undecoded[decodes] + 1) * FRAME_S
-        due_s = columns.slack_s[decodes] - np.maximum(complete_s, guard_s)
+        sizes = np.array([*profile.chunk_frames, np.inf])
+        larger = sizes[np.searchsorted(sizes, columns.undecoded[decodes], side="right")]
+        due_s = columns.slack_s[decodes] - np.maximum(larger * FRAME_S, guard_s)
         waits_s.append(float(due_s.min()))
     return now_s + max(min(waits_s), 0.001)

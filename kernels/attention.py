@@ -208,15 +208,16 @@ def _paged_attention(
                 tl.store(arrived + row * HKV + head, 0)
 
 
-@triton.jit(do_not_specialize=["position"])
-def _predictor_attention(
-    qkv, x, cache, q_norm, k_norm, rope, out, position, eps, scale,
+@triton.jit
+def attend_stream(
+    stream, head, qkv, x, x_row, cache, q_norm, k_norm, rope, out, position, eps, scale,
     HQ: tl.constexpr, HKV: tl.constexpr, HALF: tl.constexpr, LENGTH: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Attend with ROWS new rows of one stream at `position` and after: one (stream, kv head)."""
-    stream = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    """Attend with ROWS new rows of one stream at `position` and after, for one kv head.
+
+    Row `x_row` of x, and those behind it, are what the new rows were made from.
+    """
     D: tl.constexpr = 2 * HALF
     G: tl.constexpr = HQ // HKV
     QUERIES: tl.constexpr = 16
@@ -231,7 +232,7 @@ def _predictor_attention(
     query_eps = tl.full((QUERIES,), 0.0, tl.float32) + eps
     if WIDTH > 0:
         for r in tl.static_range(ROWS):
-            mean_square = row_mean_square(x, stream * ROWS + r, WIDTH, WIDTH_BLOCK) + eps
+            mean_square = row_mean_square(x, x_row + r, WIDTH, WIDTH_BLOCK) + eps
             key_scale = tl.where(key == position + r, tl.rsqrt(mean_square), key_scale)
             key_eps = tl.where(key == position + r, eps * mean_square, key_eps)
             query_eps = tl.where(of_row == r, eps * mean_square, query_eps)
@@ -269,6 +270,19 @@ def _predictor_attention(
     mixed = tl.dot(share.to(element), values, input_precision="ieee")
     result = out + ((stream * ROWS + of_row) * HQ * D + (head * G + query % G) * D)[:, None] + full
     tl.store(result, mixed.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit(do_not_specialize=["position"])
+def _predictor_attention(
+    qkv, x, cache, q_norm, k_norm, rope, out, position, eps, scale,
+    HQ: tl.constexpr, HKV: tl.constexpr, HALF: tl.constexpr, LENGTH: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr,
+):  # fmt: skip
+    stream = tl.program_id(0).to(tl.int64)
+    attend_stream(
+        stream, tl.program_id(1), qkv, x, stream * ROWS, cache, q_norm, k_norm, rope, out,
+        position, eps, scale, HQ, HKV, HALF, LENGTH, ROWS, WIDTH, WIDTH_BLOCK,
+    )  # fmt: skip
 
 
 class SplitScratch:

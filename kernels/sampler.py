@@ -107,26 +107,31 @@ def _first_scores(score, token, words, penalty, may_end, SIZE: tl.constexpr):
     return tl.where((token == SIZE - 1) & (may_end == 0), float("-inf"), score)
 
 
-@triton.jit(do_not_specialize=["codebook"])
-def _choose(
-    logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook, stride,
-    source_stride, next_stride, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, TALKER: tl.constexpr,
-    HALF_WORDS: tl.constexpr, MIN_FRAMES: tl.constexpr, WIDTH: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr, BOOKS: tl.constexpr, NEXT: tl.constexpr,
+@triton.jit
+def choose_row(
+    row, logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook,
+    stride, source_stride, next_stride, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    TALKER: tl.constexpr, HALF_WORDS: tl.constexpr, MIN_FRAMES: tl.constexpr,
+    WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, BOOKS: tl.constexpr, NEXT: tl.constexpr,
     SOURCE_WIDTH: tl.constexpr, SOURCE_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
+    """Choose one code; what choose_codes launches for each row."""
     stage: tl.constexpr = 0 if TALKER else 1
     slot = tl.load(slots + row).to(tl.int64)
     real = reals + slot * 8 + stage * 4
     whole = wholes + slot * 8
     token = tl.arange(0, BLOCK)
     inside = token < SIZE
-    score = tl.load(logits + row * stride + token, mask=inside, other=0.0).to(tl.float32)
+    score = tl.load(logits + row * stride + token, mask=inside, other=0.0, cache_modifier=".cg").to(
+        tl.float32
+    )
     row_scale = 1.0
     if SOURCE_WIDTH > 0:
         at = tl.arange(0, SOURCE_BLOCK)
-        value = tl.load(source + row * source_stride + at, mask=at < SOURCE_WIDTH, other=0.0)
+        value = tl.load(
+            source + row * source_stride + at, mask=at < SOURCE_WIDTH, other=0.0,
+            cache_modifier=".cg",
+        )  # fmt: skip
         value = value.to(tl.float32)
         row_scale = tl.rsqrt(tl.sum(value * value, 0) / SOURCE_WIDTH + eps)
     words = seen + slot * ((SIZE - 1) // 32)
@@ -170,6 +175,21 @@ def _choose(
         into = column < WIDTH
         value = tl.load(table + code.to(tl.int64) * WIDTH + column, mask=into, other=0.0)
         tl.store(next_input + row * next_stride + column, value, mask=into)
+
+
+@triton.jit(do_not_specialize=["codebook"])
+def _choose(
+    logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook, stride,
+    source_stride, next_stride, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, TALKER: tl.constexpr,
+    HALF_WORDS: tl.constexpr, MIN_FRAMES: tl.constexpr, WIDTH: tl.constexpr,
+    WIDTH_BLOCK: tl.constexpr, BOOKS: tl.constexpr, NEXT: tl.constexpr,
+    SOURCE_WIDTH: tl.constexpr, SOURCE_BLOCK: tl.constexpr,
+):  # fmt: skip
+    choose_row(
+        tl.program_id(0).to(tl.int64), logits, source, slots, flags, reals, wholes, seen, codes,
+        table, next_input, codebook, stride, source_stride, next_stride, eps, SIZE, BLOCK, TALKER,
+        HALF_WORDS, MIN_FRAMES, WIDTH, WIDTH_BLOCK, BOOKS, NEXT, SOURCE_WIDTH, SOURCE_BLOCK,
+    )  # fmt: skip
 
 
 def choose_codes(

@@ -27,6 +27,8 @@ RUN_BY = {
     ".venv/bin/playhead worker": "tests/e2e/test_speech.py and test_worker_says_what_is_missing",
     ".venv/bin/playhead serve": "tests/worker/http/test_serve.py",
     ".venv/bin/playhead demo --help": "tests/test_docs.py::test_help_is_there",
+    ".venv/bin/playhead simulate --help": "tests/test_docs.py::test_help_is_there",
+    ".venv/bin/playhead doctor": "tests/worker/test_doctor.py",
 }
 RECIPES = {
     "demo": "playhead demo",
@@ -115,7 +117,7 @@ def test_say_writes_a_file(tmp_path: Path) -> None:
         assert wav.getframerate() == 24_000 and wav.getnframes() > 12_000
 
 
-@pytest.mark.parametrize("arguments", [[], ["demo"], ["worker"], ["say"]])
+@pytest.mark.parametrize("arguments", [[], ["demo"], ["worker"], ["say"], ["simulate"], ["doctor"]])
 def test_help_is_there(arguments: list[str]) -> None:
     done = run([str(PLAYHEAD), *arguments, "--help"])
     assert done.returncode == 0 and "usage: playhead" in done.stdout

@@ -27,16 +27,24 @@ from livekit.agents import (
 )
 
 from playhead.engine.errors import ConfigError
+from playhead.engine.profile import load_profile
 from playhead.worker import sdk_routing
 from playhead.worker.client import EngineClient
-from playhead.worker.counters import RoomCounters, exposition
+from playhead.worker.counters import RoomCounters
 from playhead.worker.engine_process import LOAD_S, EngineProcess
 from playhead.worker.health import Health, HealthServer
+from playhead.worker.http.prometheus import (
+    config_exposition,
+    engine_exposition,
+    worker_exposition,
+)
 from playhead.worker.permissions import read_policy
 from playhead.worker.session import RoomSession
 from playhead.worker.socket_carrier import SocketCarrier
 from playhead.worker.text_intake import TextLimits
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
+from playhead.worker.track import PumpKind
+from playhead.worker.watchdog import leave_within
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +71,7 @@ class RoomOptions:
     """Folder for what the engine made of each request; for tests."""
     routing: bool = True
     """Route SDK completions directly (sdk_routing)."""
+    pump: PumpKind = "queued"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ class WorkerApp:
     def __init__(self, options: WorkerOptions) -> None:
         """Choose the parts; nothing runs yet."""
         self._options = options
+        self._profile = load_profile(options.profile)
         self._engine_process: EngineProcess | None = None
         if options.carrier == "process":
             self._engine_process = EngineProcess(options.model, options.profile)
@@ -103,6 +113,8 @@ class WorkerApp:
         self.counters = RoomCounters()
         self._server = self._make_server()
         self._registered = False
+        self._promised = 0
+        """Rooms said yes to whose jobs have not begun."""
         self._stop: asyncio.Event | None = None
 
     def run(self) -> int:
@@ -113,6 +125,8 @@ class WorkerApp:
         if self._engine_process is not None:
             self._engine_process.start()
         try:
+            if self._engine_process is not None:
+                self._engine_process.wait()
             self.client.start()
             status = self.client.status()
             logger.info("engine ready, voices: %s", ", ".join(status.voices))
@@ -168,11 +182,20 @@ class WorkerApp:
         self._registered = True
 
     async def _on_request(self, request: JobRequest) -> None:
+        """Take a room while there is place, counting those that were promised at the same time."""
         if not self.client.status().ready:
             logger.warning("job refused: the engine is not ready", extra={"job_id": request.id})
             await request.reject(terminate=False)
             return
-        await request.accept(name="playhead")
+        if len(self._server.active_jobs) + self._promised >= self._options.max_rooms:
+            logger.warning("job refused: no room is left", extra={"job_id": request.id})
+            await request.reject(terminate=False)
+            return
+        self._promised += 1
+        try:
+            await request.accept(name="playhead")
+        finally:
+            self._promised -= 1
 
     def _health(self) -> Health:
         server = self._server
@@ -181,12 +204,15 @@ class WorkerApp:
             registered=self._registered,
             draining=server.draining,
             rooms=len(server.active_jobs) if self._registered else 0,
-            load=round(self.load(server), 3) if self._registered else 0.0,
+            load=round(self.load(server), 3) if self._registered else 1.0,
         )
 
     def _metrics(self) -> str:
-        groups = {"engine": self.client.status().metrics, "room": self.counters.snapshot()}
-        return exposition(groups)
+        status, health = self.client.status(), self._health()
+        worker = {"ready": health.ready, "load": health.load, "rooms": health.rooms}
+        page = engine_exposition(status.metrics, status.load if status.ready else 1.0)
+        page += worker_exposition(self.counters.snapshot(), worker)
+        return page + config_exposition(self._profile)
 
     async def _main(self) -> int:
         self._stop = asyncio.Event()
@@ -204,7 +230,9 @@ class WorkerApp:
         watching = asyncio.create_task(self._engine_lost())
         await asyncio.wait({running, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
         failed = not stopping.done()
-        if not failed:
+        if failed:
+            leave_within(CLOSE_S)
+        else:
             await self._drain()
         for task in (stopping, watching):
             task.cancel()
@@ -268,6 +296,7 @@ async def _enter_room(options: RoomOptions, context: JobContext) -> None:
         counters=shared["counters"],
         clock_events=options.clock_events,
         keep_pcm=options.keep_pcm,
+        pump=options.pump,
     )
     await context.connect(auto_subscribe=AutoSubscribe.SUBSCRIBE_NONE)
     serving = asyncio.create_task(session.run())

@@ -5,27 +5,32 @@ at run time, 2 the command can't run as given (arguments, configuration, model f
 """
 
 import argparse
-import asyncio
-import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playhead.engine.errors import CheckpointError, ConfigError, InputError, PlayheadError
+from playhead.worker import (
+    bench,
+    config_command,
+    doctor,
+    download,
+    logs,
+    serve,
+    simulate,
+    verify,
+    voice_command,
+    watcher,
+)
 from playhead.worker.demo import add_arguments as add_demo_arguments
 from playhead.worker.demo import run as run_demo
-from playhead.worker.serve import add_arguments as add_serve_arguments
-from playhead.worker.serve import run as run_serve
 
 if TYPE_CHECKING:
     from playhead.worker.app import WorkerOptions
 
     _Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-logger = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_FAILURE, EXIT_USAGE = 0, 1, 2
 EPILOG = "exit codes: 0 all went well, 1 something failed, 2 the command can't run as given"
@@ -36,10 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = build_parser()
     args = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=getattr(args, "log_level", "INFO"),
-        format="%(asctime)s %(levelname)-7s %(name)s %(message)s",
-    )
+    level, format_ = getattr(args, "log_level", "INFO"), getattr(args, "log_format", "text")
+    logs.set_up(level, format_)
+    os.environ |= {"PLAYHEAD_LOG_LEVEL": level, "PLAYHEAD_LOG_FORMAT": format_}  # for children
     if args.command is None:
         parser.print_help()
         return EXIT_USAGE
@@ -67,13 +71,20 @@ def build_parser() -> argparse.ArgumentParser:
     _add_worker(commands)
     _add_say(commands)
     _add_engine(commands)
-    serve = commands.add_parser(
-        "serve",
-        help="HTTP and WebSocket service, shaped like OpenAI's speech endpoint",
-        epilog=EPILOG,
-    )
-    add_serve_arguments(serve, os.environ)
-    serve.set_defaults(run=run_serve)
+    for name, module, told in (
+        ("serve", serve, "HTTP and WebSocket service, shaped like OpenAI's speech endpoint"),
+        ("config", config_command, "show or check profiles: limits and targets of the engine"),
+        ("watch", watcher, "give rooms whose worker died a new one"),
+        ("bench", bench, "measure this machine: engine, callers under load, first audio"),
+        ("doctor", doctor, "say what this machine can run, how, and what is missing"),
+        ("simulate", simulate, "the engine in virtual time: what would callers of a device hear"),
+        ("download", download, "fetch a checkpoint from the Hub and check it"),
+        ("verify", verify, "check a checkpoint: tensors, hashes, speech, reference codes"),
+        ("voice", voice_command, "add, list and delete cloned voices"),
+    ):
+        command = commands.add_parser(name, help=told, epilog=EPILOG)
+        module.add_arguments(command, os.environ)
+        command.set_defaults(run=module.run)
     demo = commands.add_parser(
         "demo", help="everything on this machine: server, worker, a listener; no keys needed"
     )
@@ -101,8 +112,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_process(parser: argparse.ArgumentParser) -> None:
-    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
-    parser.add_argument("--log-level", default="INFO", choices=levels, help="default INFO")
+    logs.add_arguments(parser, os.environ)
     parser.add_argument("--parent-pid", type=int, default=0, help=argparse.SUPPRESS)
 
 
@@ -148,6 +158,13 @@ def _add_worker_limits(parser: argparse.ArgumentParser) -> None:
         default="thread",
         help="thread: rooms and engine in one process (default); process: each room a process of "
         "its own, the engine another",
+    )
+    parser.add_argument(
+        "--pump",
+        choices=("queued", "direct"),
+        default="queued",
+        help="queued: sound leaves through the SDK's queue (default); direct: frame by frame, so "
+        "that receivers stretch the sound where the engine is late",
     )
     parser.add_argument("--max-rooms", type=int, default=40, help="rooms at a time; default 40")
     parser.add_argument(
@@ -262,7 +279,7 @@ def _passed_on(args: argparse.Namespace) -> list[str]:
     flags = ["--no-supervise", "--parent-pid", str(os.getpid())]
     for name in ("url", "agent_name", "profile", "carrier", "max_rooms", "idle_s", "max_chars"):
         flags += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    for name in ("drain_s", "host", "port", "log_level"):
+    for name in ("pump", "drain_s", "host", "port", "log_level", "log_format"):
         flags += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.model is not None:
         flags += ["--model", args.model]
@@ -284,6 +301,7 @@ def _worker_options(args: argparse.Namespace) -> "WorkerOptions":
         clock_events=args.clock_events,
         keep_pcm=args.keep_pcm,
         routing=not args.no_routing,
+        pump=args.pump,
     )
     return WorkerOptions(
         url=args.url,
@@ -320,21 +338,12 @@ def _run_say(args: argparse.Namespace) -> int:
 
 
 def _run_engine(args: argparse.Namespace) -> int:
-    from playhead.worker.engine_server import EngineServer
+    from playhead.worker.engine_process import run_engine
     from playhead.worker.supervisor import end_with_parent
-    from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 
     if args.parent_pid:
         end_with_parent(args.parent_pid)
-
-    async def serve() -> None:
-        server = EngineServer(ThreadCarrier(engine_maker(args.model, args.profile)), args.socket)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, server.stop)
-        await server.serve(lambda: logger.info("engine ready at %s", args.socket))
-
-    asyncio.run(serve())
-    return EXIT_OK
+    return run_engine(args.model, args.profile, args.socket)
 
 
 def _run_version(_: argparse.Namespace) -> int:

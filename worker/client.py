@@ -10,9 +10,11 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Protocol
 
 from playhead.engine.errors import (
     Busy,
+    DeviceFault,
     EngineFailure,
     InputError,
     PlayheadError,
@@ -46,6 +48,16 @@ _INPUT_ERRORS: dict[str, type[InputError]] = {
 LOST_CODE = TransportError.code
 
 
+class Sender(Protocol):
+    """Where an utterance's commands go: an engine's client, or a connection to another machine."""
+
+    def send(self, command: Append | Close | Cancel | Playback) -> None:
+        """Post a command; never blocks."""
+
+    def forget(self, request_id: str, cancel: bool) -> None:
+        """Route nothing more to an utterance, and cancel it if asked."""
+
+
 class Utterance:
     """One accepted request; iterate it for its results, on the loop that submitted it.
 
@@ -53,8 +65,8 @@ class Utterance:
     was at fault, TransportError if the engine went away. After `cancel` it simply ends.
     """
 
-    def __init__(self, client: "EngineClient", request_id: str) -> None:
-        """Made by EngineClient.submit."""
+    def __init__(self, client: Sender, request_id: str) -> None:
+        """Made by whoever submits."""
         self.request_id = request_id
         self._client = client
         self._loop = asyncio.get_running_loop()
@@ -232,7 +244,7 @@ def refusal(refused: Refused) -> PlayheadError:
 
 def failure(failed: Failed) -> PlayheadError:
     """Return the error a failed request stands for."""
-    if failed.code == LOST_CODE:
+    if failed.code in (LOST_CODE, DeviceFault.code):
         return TransportError(failed.message)
     return _INPUT_ERRORS.get(failed.code, EngineFailure)(failed.message)
 

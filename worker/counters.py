@@ -14,7 +14,9 @@ class RoomCounters:
         self._counts: dict[str, float] = dict.fromkeys(
             ("rooms", "started", "finished", "interrupted", "errors", "unauthorized"), 0.0
         )
-        self._counts |= {"underruns": 0.0, "heard_s": 0.0, "reports_dropped": 0.0}
+        self._counts |= dict.fromkeys(
+            ("heard_s", "underruns", "gap_s", "stretched_s", "text_wait_s", "reports_dropped"), 0.0
+        )
 
     def add(self, name: str, value: float = 1.0) -> None:
         """Add to one counter."""
@@ -30,7 +32,8 @@ class RoomCounters:
         elif isinstance(event, Finished | Interrupted):
             self.add("finished" if isinstance(event, Finished) else "interrupted")
             self.add("underruns", event.gaps)
-            self.add("heard_s", event.heard_s)
+            for name in ("heard_s", "gap_s", "stretched_s", "text_wait_s"):
+                self.add(name, getattr(event, name))
 
     def snapshot(self) -> dict[str, float]:
         """Return name -> count."""

@@ -1,26 +1,38 @@
-"""EngineProcess: an engine of its own process for a worker whose jobs are processes too."""
+"""EngineProcess: an engine of its own process, kept running; and what that process runs."""
 
+import asyncio
+import logging
 import os
+import signal
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
-from playhead.worker.supervisor import Supervisor
+from playhead.engine.errors import ConfigError, TransportError
+from playhead.worker.engine_server import EngineServer
+from playhead.worker.supervisor import EXIT_USAGE, Supervisor
+from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
+from playhead.worker.watchdog import leave_within
+
+logger = logging.getLogger(__name__)
 
 LOAD_S = 600.0
 """How long the first start may take: weights, compilation, graph capture."""
 STOP_S = 15.0
+WAIT_S = 0.05
 
 
 class EngineProcess:
     """Runs `playhead engine` on a private socket and restarts it after a fault."""
 
-    def __init__(self, model: str | None, profile: str) -> None:
-        """Make the private folder of the socket; nothing runs yet."""
+    def __init__(self, model: str | None, profile: str, gpu: int | None = None) -> None:
+        """Make the private folder of the socket; `gpu` is the only one the engine sees."""
         self._folder = tempfile.TemporaryDirectory(prefix="playhead-")  # mode 0700
         self.path = Path(self._folder.name) / "engine.sock"
-        command = [sys.executable, "-m", "playhead.worker.cli", "engine"]
+        command = [] if gpu is None else ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
+        command += [sys.executable, "-m", "playhead.worker.cli", "engine"]
         command += ["--socket", str(self.path), "--profile", profile]
         command += ["--parent-pid", str(os.getpid())]
         if model is not None:
@@ -34,6 +46,18 @@ class EngineProcess:
         """Start it; it answers on `path` once loaded."""
         self._thread.start()
 
+    def wait(self) -> None:
+        """Wait until its socket is there; its own log says why, if it never will be.
+
+        Raises ConfigError if it can't run as asked, TransportError if it broke too often.
+        """
+        while not self.path.exists():
+            if self.exit_code == EXIT_USAGE:
+                raise ConfigError("the engine can't run as asked; the line above says why")
+            if self.exit_code is not None:
+                raise TransportError("the engine broke before it answered")
+            time.sleep(WAIT_S)
+
     def stop(self) -> None:
         """End it and remove the socket's folder."""
         self._supervisor.stop()
@@ -42,3 +66,28 @@ class EngineProcess:
 
     def _run(self) -> None:
         self.exit_code = self._supervisor.run(forward_signals=False)
+
+
+def run_engine(model: str | None, profile: str, socket: Path) -> int:
+    """Serve an engine on a socket until SIGTERM and a drain; the body of `playhead engine`.
+
+    Raises ConfigError or CheckpointError before anything is served. Returns 1 when the engine
+    broke or its device hangs: the supervisor starts a fresh one.
+    """
+    try:
+        asyncio.run(_serve(ThreadCarrier(engine_maker(model, profile)), socket))
+    except TransportError as error:
+        logger.error("the engine ends: %s", error)
+        return 1
+    return 0
+
+
+async def _serve(carrier: ThreadCarrier, socket: Path) -> None:
+    server = EngineServer(carrier, socket)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, server.drain)
+    try:
+        await server.serve(lambda: logger.info("engine ready at %s", socket))
+    except TransportError:
+        leave_within()
+        raise

@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 STATUS_S = 0.25
 """How often the load goes to the clients; agents' own load tick is 0.5 s."""
+DRAIN_S = 30.0
+"""How long live requests of a server that was asked to stop may go on."""
+DRAINING = "draining"
 MAX_UNSENT_BYTES = 32 << 20
 """A client that does not read its audio is dropped."""
 COMMANDS = get_args(Command)
@@ -46,6 +49,7 @@ class EngineServer:
         self._connections: dict[int, _Connection] = {}
         self._num_accepted = 0
         self._lost: str | None = None
+        self._drain_end_s: float | None = None
         self._ended = asyncio.Event()
 
     async def serve(self, on_ready: Callable[[], None]) -> None:
@@ -78,14 +82,41 @@ class EngineServer:
         if self._lost is not None:
             raise TransportError(self._lost)
 
+    def drain(self) -> None:
+        """Refuse new requests, end `serve` when the live ones have ended; on its loop.
+
+        Asked twice, it ends at once.
+        """
+        if self._drain_end_s is not None:
+            self._ended.set()
+            return
+        self._drain_end_s = asyncio.get_running_loop().time() + DRAIN_S
+        logger.info("draining, %d live", self._num_live)
+
     def stop(self) -> None:
         """End `serve`; call on its loop."""
         self._ended.set()
+
+    @property
+    def _num_live(self) -> int:
+        return sum(len(connection.live) for connection in self._connections.values())
+
+    @property
+    def _drained(self) -> bool:
+        end_s = self._drain_end_s
+        if end_s is None:
+            return False
+        return self._num_live == 0 or asyncio.get_running_loop().time() > end_s
 
     def receive(self, connection: "_Connection", command: Command) -> None:
         """Pass a client's command on under the connection's own id space."""
         inner_id = connection.prefix + _request_id(command)
         if isinstance(command, Submit):
+            if self._drain_end_s is not None:
+                reason = "the engine is draining; another will take its place"
+                refused = Refused(command.request_id, DRAINING, reason, retry_s=1.0)
+                connection.write([encode(refused)])
+                return
             connection.live.add(inner_id)
         self._carrier.send(_with_id(command, inner_id))
 
@@ -106,8 +137,9 @@ class EngineServer:
         return connection
 
     def status(self) -> EngineStatus:
-        """Return the engine's status for a fresh connection."""
-        return self._carrier.status()
+        """Return the engine's status, not ready while it drains."""
+        status = self._carrier.status()
+        return status if self._drain_end_s is None else replace(status, ready=False, load=1.0)
 
     def _deliver(self, results: list[Result]) -> None:
         frames: dict[int, list[bytes]] = {}
@@ -128,8 +160,8 @@ class EngineServer:
         self._ended.set()
 
     async def _tell_status(self) -> None:
-        while not self._ended.is_set():
-            frame = [encode(self._carrier.status())]
+        while not (self._ended.is_set() or self._drained):
+            frame = [encode(self.status())]
             for connection in list(self._connections.values()):
                 connection.write(frame)
             try:

@@ -46,6 +46,12 @@ class Finished:
     heard_s: float
     gaps: int
     """Silences inside the speech that were no text's fault."""
+    gap_s: float = 0.0
+    """How long these silences lasted together."""
+    stretched_s: float = 0.0
+    """Time the sender sent nothing and the receiver lengthened the sound instead."""
+    text_wait_s: float = 0.0
+    """Silence while text was awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,9 @@ class Interrupted:
     heard_text: str
     heard_s: float
     gaps: int
+    gap_s: float = 0.0
+    stretched_s: float = 0.0
+    text_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,47 +9,29 @@ cut falls on a frame's border: the fade that replaces the rest joins without a c
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from playhead.engine.clock import PlaybackClock
 from playhead.engine.units import SAMPLE_BYTES, s_to_samples, samples_to_s
+from playhead.worker.pcm_queue import (
+    FADE_SAMPLES,
+    TICK_S,
+    TICK_SAMPLES,
+    Line,
+    PcmQueue,
+    fade_end,
+    fade_start,
+)
 
 LEAD_S = 0.25
 """Most audio in the native queue; 100 ms pieces with 300 ms ahead held 40 rooms per process."""
 PIECE_S = 0.08
 """The native queue is refilled once it has room for this much."""
-FADE_S = 0.005
 TAIL_S = 0.015
 """With less than this left in the native queue, the kept back end goes out faded."""
-TICK_S = 0.01
-TICK_SAMPLES = s_to_samples(TICK_S)
-"""The native queue empties in whole frames of this; a shorter rest would wait for more."""
 RESTART_S = 0.001
 CUT_S = 0.002
 """From a decision to the call into the SDK that acts on it, with room to spare."""
-
-_FADE_SAMPLES = s_to_samples(FADE_S)
-
-
-@dataclass(slots=True)
-class _Line:
-    """Samples of one speech that the sender has not got yet."""
-
-    clock: PlaybackClock
-    pcm: bytearray = field(default_factory=bytearray)
-    sealed: bool = False
-    """Nothing follows."""
-    starved: bool = False
-    """All text so far is spoken: what follows may be long in coming."""
-    rises: bool = False
-    """The speech went silent after a fade: its next samples rise again."""
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.pcm) // SAMPLE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +65,15 @@ class Piece:
     """The sender was dry before it."""
 
 
-class FeedLine:
+class FeedLine(PcmQueue):
     """Everything between a room's speeches and its sender's native queue."""
 
     def __init__(self) -> None:
         """Start held: nothing is handed over before `resume`."""
-        self._lines: deque[_Line] = deque()
+        super().__init__()
         self._sent: deque[_Sent] = deque()
         self._dry_s = 0.0
         self._fed_samples = 0
-        self.held = True
         self.tick_s = 0.0
         """Some tick of the native queue."""
 
@@ -100,29 +81,11 @@ class FeedLine:
         """Return when the native queue runs dry; now if it is."""
         return max(self._dry_s, now_s)
 
-    def push(self, clock: PlaybackClock, pcm: bytes) -> None:
-        """Add samples of a speech behind all that wait."""
-        line = self._line(clock)
-        assert not line.sealed, clock.request_id
-        if line.rises and not line.pcm:
-            pcm = _fade_start(pcm)
-            line.rises = False
-        line.pcm += pcm
-        line.starved = False
-
-    def starve(self, clock: PlaybackClock) -> None:
-        """Nothing follows before more text comes; silence after it is no gap."""
-        line = self._line(clock)
-        line.starved = True
-        if not line.pcm:
-            clock.starve()
-
     def end(self, clock: PlaybackClock) -> None:
         """Nothing follows at all: fade the end of the speech out."""
         line = self._line(clock)
-        line.sealed = True
-        line.pcm[:] = _fade_end(bytes(line.pcm))
-        self._drop_finished()
+        line.pcm[:] = fade_end(bytes(line.pcm))
+        super().end(clock)
 
     def take(self, now_s: float) -> Piece | None:
         """Return what the sender must get now, or None; booked as handed over."""
@@ -134,11 +97,9 @@ class FeedLine:
         num_samples = self._allowed(line, now_s)
         if num_samples == 0:
             return None
-        taken = num_samples * SAMPLE_BYTES
-        pcm = bytes(line.pcm[:taken])
-        del line.pcm[:taken]
+        pcm = line.take(num_samples)
         if not line.pcm and not line.sealed:
-            pcm = _fade_end(pcm)
+            pcm = fade_end(pcm)
             line.rises = True
         self._book(line.clock, pcm, now_s)
         if not line.pcm and line.starved:
@@ -166,13 +127,13 @@ class FeedLine:
     def pause(self, now_s: float) -> Cut | None:
         """Take back what has not left and hold it; None if the sender has nothing to drop."""
         cut = self._cut(now_s)
-        back: list[_Line] = []
+        back: list[Line] = []
         for clock in self._clocks():
             sent = b"".join(piece.pcm for piece in self._sent if piece.clock is clock)
             num_bytes = clock.pause(cut.at_s if cut else now_s) * SAMPLE_BYTES
             if num_bytes:
-                pcm = bytearray(_fade_start(sent[len(sent) - num_bytes :]))
-                back.append(_Line(clock, pcm, sealed=True))
+                pcm = bytearray(fade_start(sent[len(sent) - num_bytes :]))
+                back.append(Line(clock, pcm, sealed=True))
         for line in reversed(back):
             if self._lines and self._lines[0].clock is line.clock:
                 self._lines[0].pcm[:0] = line.pcm
@@ -182,26 +143,13 @@ class FeedLine:
         self._reset(cut)
         return cut
 
-    def resume(self) -> None:
-        """Hand over again."""
-        for clock in self._clocks():
-            clock.resume()
-        self.held = False
-
-    def _line(self, clock: PlaybackClock) -> _Line:
-        if not self._lines or self._lines[-1].clock is not clock:
-            assert not self._lines or self._lines[-1].sealed, "speeches do not overlap"
-            self._lines.append(_Line(clock))
-        return self._lines[-1]
-
     def _clocks(self) -> list[PlaybackClock]:
-        found = [piece.clock for piece in self._sent] + [line.clock for line in self._lines]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys([piece.clock for piece in self._sent] + super()._clocks()))
 
-    def _kept_back(self, line: _Line) -> int:
-        return 0 if line.sealed or line.starved else _FADE_SAMPLES
+    def _kept_back(self, line: Line) -> int:
+        return 0 if line.sealed or line.starved else FADE_SAMPLES
 
-    def _allowed(self, line: _Line, now_s: float) -> int:
+    def _allowed(self, line: Line, now_s: float) -> int:
         """Return how many samples of the line may go now."""
         queued_s = max(self._dry_s - now_s, 0.0)
         free = line.num_samples - self._kept_back(line)
@@ -229,10 +177,6 @@ class FeedLine:
         self._dry_s += samples_to_s(rest)
         return bytes(rest * SAMPLE_BYTES)
 
-    def _drop_finished(self) -> None:
-        while self._lines and self._lines[0].sealed and not self._lines[0].pcm:
-            self._lines.popleft()
-
     def _forget_exited(self, now_s: float) -> None:
         while self._sent and self._sent[0].end_s <= now_s:
             self._sent.popleft()
@@ -247,7 +191,7 @@ class FeedLine:
         if playing is None or playing.exit_s > at_s + 1e-6:
             return Cut(at_s, b"")
         start = s_to_samples(at_s - playing.exit_s) * SAMPLE_BYTES
-        faded = _fade_end(playing.pcm[start : start + _FADE_SAMPLES * SAMPLE_BYTES])
+        faded = fade_end(playing.pcm[start : start + FADE_SAMPLES * SAMPLE_BYTES])
         return Cut(at_s, faded + bytes(TICK_SAMPLES * SAMPLE_BYTES - len(faded)))
 
     def _reset(self, cut: Cut | None) -> None:
@@ -261,24 +205,3 @@ class FeedLine:
         """Return the first tick not before a moment."""
         num_ticks = math.ceil((after_s - self.tick_s) / TICK_S - 1e-6)
         return self.tick_s + num_ticks * TICK_S
-
-
-def _fade_end(pcm: bytes) -> bytes:
-    """Fade the last 5 ms (or all, if shorter) to zero."""
-    samples = np.frombuffer(pcm, "<i2").copy()
-    num = min(_FADE_SAMPLES, len(samples))
-    if num:
-        samples[-num:] = _scaled(samples[-num:], np.linspace(1.0, 0.0, num))
-    return samples.tobytes()
-
-
-def _fade_start(pcm: bytes) -> bytes:
-    """Let the first 5 ms rise from zero."""
-    samples = np.frombuffer(pcm, "<i2").copy()
-    num = min(_FADE_SAMPLES, len(samples))
-    samples[:num] = _scaled(samples[:num], np.linspace(0.0, 1.0, num))
-    return samples.tobytes()
-
-
-def _scaled(samples: NDArray[np.int16], gain: NDArray[np.float64]) -> NDArray[np.int16]:
-    return np.rint(samples * gain).astype("<i2")

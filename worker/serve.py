@@ -9,6 +9,8 @@ import asyncio
 import logging
 import signal
 import ssl
+import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -20,14 +22,19 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from playhead.engine.errors import ConfigError, PlayheadError
+from playhead.engine.profile import load_profile
+from playhead.worker import logs
+from playhead.worker.carrier import Carrier
 from playhead.worker.client import EngineClient
 from playhead.worker.engine_process import LOAD_S, EngineProcess
+from playhead.worker.fleet import FleetCarrier
 from playhead.worker.http.options import LOOPBACK, HttpOptions
 from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
 from playhead.worker.http.voices import read_aliases
 from playhead.worker.socket_carrier import SocketCarrier
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
+from playhead.worker.watchdog import leave_within
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +54,10 @@ class ServeOptions:
     http: HttpOptions
     profile: str = "cpu"
     carrier: Literal["process", "threads"] = "process"
+    engines: int = 1
+    """Engine processes behind this one."""
+    gpus: int = 0
+    """Above 0: an engine for each, which sees no other."""
     drain_s: float = 30.0
     tls: ssl.SSLContext | None = None
 
@@ -72,9 +83,21 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
         default="process",
         help="process: the engine is a process of its own (default); threads: one process for all",
     )
+    parser.add_argument(
+        "--engines", type=int, default=1, metavar="N", help="engine processes; default 1"
+    )
+    parser.add_argument(
+        "--gpus", choices=("all",), help="all: an engine process for each GPU of this machine"
+    )
     parser.add_argument("--drain-s", type=float, default=30.0, help="wait so long at the end")
-    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
-    parser.add_argument("--log-level", default="INFO", choices=levels, help="default INFO")
+    logs.add_arguments(parser, env)
+    parser.add_argument(
+        "--traces",
+        default=env.get("PLAYHEAD_TRACES") or None,
+        metavar="URL",
+        help="OpenTelemetry collector (OTLP over HTTP) that gets a span for each utterance "
+        "[PLAYHEAD_TRACES]",
+    )
     _add_edges(parser)
     _add_security(parser)
     keys = tuple(key for key in env.get("PLAYHEAD_API_KEYS", "").split(",") if key)
@@ -141,6 +164,7 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
         max_chars=args.max_chars,
         idle_s=args.idle_s,
         stall_s=args.stall_s,
+        traces=args.traces,
     )
     keyed = bool(http.keys) or http.keys_file is not None
     if args.host not in LOOPBACK and not keyed and not args.allow_anonymous:
@@ -150,8 +174,22 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
         )
     if min(http.max_chars, http.idle_s, http.stall_s) <= 0:
         raise ConfigError("--max-chars, --idle-s and --stall-s must be above 0")
+    gpus = num_gpus() if args.gpus else 0
+    engines = gpus or args.engines
+    if engines < 1 or (engines > 1 and args.carrier == "threads"):
+        raise ConfigError("--engines is 1 or more; more than one needs --carrier process")
     tls = _tls(args.tls_cert, args.tls_key)
-    return ServeOptions(http, args.profile, args.carrier, args.drain_s, tls)
+    return ServeOptions(http, args.profile, args.carrier, engines, gpus, args.drain_s, tls)
+
+
+def num_gpus() -> int:
+    """Count the GPUs in a process that ends: this one keeps no driver. Raises ConfigError."""
+    code = "import torch; print(torch.cuda.device_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    found = int(done.stdout) if done.returncode == 0 else 0
+    if not found:
+        raise ConfigError("--gpus all: torch finds no GPU here; see playhead doctor")
+    return found
 
 
 def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
@@ -180,12 +218,14 @@ class Server:
 
     def __init__(self, options: ServeOptions, port_file: Path | None = None) -> None:
         """Make the parts; nothing runs yet. Raises ConfigError."""
+        profile = load_profile(options.profile)
         self._options = options
         self._port_file = port_file
-        self._engine: EngineProcess | None = None
+        self._engines: list[EngineProcess] = []
         self._engine_begun = False
+        self._started = False
         self._client = EngineClient(self._carrier())
-        self.service = Service(self._client, options.http)
+        self.service = Service(self._client, options.http, profile)
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -209,11 +249,12 @@ class Server:
         finally:
             await runner.cleanup()
             await loop.run_in_executor(None, self._end_engine)
+            await loop.run_in_executor(None, self.service.traces.close)
 
     async def _serve(self) -> int:
-        if self._engine is not None:
-            self._engine.start()
-            self._engine_begun = True
+        for engine in self._engines:
+            engine.start()
+        self._engine_begun = True
         starting: Future[None] = Future()
         Thread(target=self._start_client, args=(starting,), daemon=True).start()
         stopped = asyncio.create_task(self._stop.wait())
@@ -221,6 +262,7 @@ class Server:
             await asyncio.wait([stopped], timeout=LOOK_S)
         if starting.done():
             starting.result()
+            self._started = True
             return await self._serve_ready(stopped)
         return 0 if stopped.done() else self._exit_code()
 
@@ -263,25 +305,32 @@ class Server:
         if self._port_file is not None:
             self._port_file.write_text(f"{port}\n")
 
-    def _carrier(self) -> SocketCarrier | ThreadCarrier:
-        model = self._options.http.model
-        if self._options.carrier == "threads":
-            return ThreadCarrier(engine_maker(model, self._options.profile))
-        self._engine = EngineProcess(model, self._options.profile)
-        return SocketCarrier(self._engine.path, connect_s=LOAD_S)
+    def _carrier(self) -> Carrier:
+        options, model = self._options, self._options.http.model
+        if options.carrier == "threads":
+            return ThreadCarrier(engine_maker(model, options.profile))
+        for index in range(options.engines):
+            gpu = index if options.gpus else None
+            self._engines.append(EngineProcess(model, options.profile, gpu))
+        carriers = [SocketCarrier(each.path, connect_s=LOAD_S) for each in self._engines]
+        return carriers[0] if len(carriers) == 1 else FleetCarrier(carriers)
 
     def _engine_gone(self) -> bool:
-        return self._engine is not None and self._engine.exit_code is not None
+        """Say whether the engine will not come back while this process lives."""
+        if self._engines:  # of several, those that are left go on
+            return all(each.exit_code is not None for each in self._engines)
+        return self._started and not self._client.status().ready
 
     def _exit_code(self) -> int:
-        assert self._engine is not None
-        logger.error("the engine is gone for good")
-        return self._engine.exit_code or 1
+        logger.error("the engine is gone for good: the service ends")
+        leave_within()
+        return max([each.exit_code or 1 for each in self._engines], default=1)
 
     def _end_engine(self) -> None:
         self._client.close()
-        if self._engine is not None and self._engine_begun:
-            self._engine.stop()
+        if self._engine_begun:
+            for engine in self._engines:
+                engine.stop()
 
 
 def main() -> int:
@@ -292,7 +341,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="playhead serve")
     add_arguments(parser, os.environ)
     args = parser.parse_args()
-    logging.basicConfig(level=args.log_level, format="%(asctime)s %(levelname)-7s %(message)s")
+    logs.set_up(args.log_level, args.log_format)
     try:
         return run(args)
     except ConfigError as error:

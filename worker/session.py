@@ -19,6 +19,7 @@ from livekit import rtc
 
 from playhead.worker.client import EngineClient
 from playhead.worker.counters import RoomCounters
+from playhead.worker.direct_pump import DirectPump, make_direct_source
 from playhead.worker.events import Finished, Interrupted, SpeakerEvent, SpeechError
 from playhead.worker.keep import PcmKeeper
 from playhead.worker.outbox import Outbox
@@ -27,7 +28,7 @@ from playhead.worker.receivers import Receivers
 from playhead.worker.speaker import Speaker
 from playhead.worker.text_intake import TEXT_TOPIC, TextIntake, TextLimits
 from playhead.worker.text_request import request_id_of
-from playhead.worker.track import TRACK_NAME, QueuedPump, make_source
+from playhead.worker.track import TRACK_NAME, Pump, PumpKind, QueuedPump, make_source
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class RoomSession:
         counters: RoomCounters | None = None,
         clock_events: bool = False,
         keep_pcm: Path | None = None,
+        pump: PumpKind = "queued",
     ) -> None:
         """Take a room that is not connected yet, so that no event is missed."""
         self._room = room
@@ -73,11 +75,10 @@ class RoomSession:
         self._policy = policy
         self._receivers = Receivers()
         self._outbox = Outbox(room)
-        self._source = make_source()
-        self._pump = QueuedPump(self._source, lambda: self._speaker.restarted())
+        self._source = make_source() if pump == "queued" else make_direct_source()
         self._speaker = Speaker(
             client,
-            self._pump,
+            self._make_pump(pump),
             self._receivers,
             self._emit,
             clock_events=clock_events,
@@ -127,6 +128,14 @@ class RoomSession:
         self._outbox.track_sid = publication.sid
         self._counters.add("rooms")
         logger.info("room entered", extra={"room": self._room.name})
+
+    def _make_pump(self, kind: PumpKind) -> Pump:
+        def restarted() -> None:
+            self._speaker.restarted()
+
+        if kind == "queued":
+            return QueuedPump(self._source, restarted)
+        return DirectPump(self._source, self._receivers.bridge_s, restarted)
 
     # -- participants
 

@@ -268,9 +268,7 @@ class Speaker:
                 self._emit(speech.reading(snapshot))
 
     def _snapshot_of(self, speech: Speech, now_s: float) -> PlaybackSnapshot:
-        """A sender that does not withhold lends no time, whatever the receiver could bridge."""
-        bridge_s = self._receivers.bridge_s(now_s) if self._pump.withholds else 0.0
-        return replace(speech.clock.snapshot(now_s), bridge_s=bridge_s)
+        return replace(speech.clock.snapshot(now_s), bridge_s=self._pump.bridge_s(now_s))
 
     def _show(self, speech: Speech, now_s: float) -> None:
         if not speech.started and speech.clock.pushed_samples:
@@ -289,11 +287,13 @@ class Speaker:
         self._sounding.remove(speech)
         self._close_caption(speech, speech.rest_of_caption())
         heard_s = samples_to_s(speech.done.num_samples)
-        gaps = speech.num_gaps
+        gaps, breaks_s = speech.num_gaps, speech.breaks_s()
         heard = "".join(word.text for word in speech.words).strip() if heard_s else ""
-        self._emit(Finished(speech.request_id, speech.done.reason, heard, heard_s, gaps))
+        reason = speech.done.reason
+        self._emit(Finished(speech.request_id, reason, heard, heard_s, gaps, **breaks_s))
 
     def _end_cut(self, speech: Speech, reason: str, now_s: float) -> None:
         self._close_caption(speech, "")
         heard_s, text = speech.heard_s(now_s), speech.heard_text(now_s)
-        self._emit(Interrupted(speech.request_id, reason, text, heard_s, speech.num_gaps))
+        gaps, breaks_s = speech.num_gaps, speech.breaks_s()
+        self._emit(Interrupted(speech.request_id, reason, text, heard_s, gaps, **breaks_s))

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from playhead.engine.clock import PlaybackClock
+from playhead.engine.clock import PlaybackClock, total_s
 from playhead.engine.errors import EmptyText
 from playhead.engine.messages import Done, Pcm, PlaybackSnapshot, Submit, Word
 from playhead.engine.receiver import ReceiverEstimate
@@ -133,6 +133,18 @@ class Speech:
     def num_gaps(self) -> int:
         """Silences inside it that no missing text explains."""
         return len(self._clock.gaps) if self._clock else 0
+
+    def breaks_s(self) -> dict[str, float]:
+        """Return the time lost inside it, by cause, as its last event tells."""
+        if self._clock is None:
+            return {}
+        clock = self._clock
+        kinds = {
+            "gap_s": clock.gaps,
+            "stretched_s": clock.stretches,
+            "text_wait_s": clock.text_waits,
+        }
+        return {name: round(total_s(breaks), 3) for name, breaks in kinds.items()}
 
     @property
     def captioned(self) -> bool:

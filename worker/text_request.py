@@ -1,18 +1,21 @@
 """TextRequest: what the attributes of a `playhead.text` stream ask for; pure."""
 
 import difflib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from playhead.engine.errors import InputError
 from playhead.engine.messages import Sampling, Submit
+from playhead.engine.text.pronunciations import check_pronunciations
 
 MAX_REQUEST_ID_CHARS = 128
 _INTEGERS = frozenset({"seed", "max_frames", "top_k", "predictor_top_k"})
 _SAMPLING = frozenset(field.name for field in fields(Sampling))
 _WORDS = frozenset({"voice", "language", "instruct", "request_id", "mode", "text_mode"})
-KNOWN = _WORDS | _INTEGERS | _SAMPLING
+_SPEAKING = frozenset({"normalize", "pronunciations"})
+KNOWN = _WORDS | _SPEAKING | _INTEGERS | _SAMPLING
 _MODES = ("append", "interrupt")
 _TEXT_MODES = ("streaming", "full")
 
@@ -59,6 +62,8 @@ def read_request(attributes: Mapping[str, str], stream_id: str) -> TextRequest:
         max_frames=_integer("max_frames", attributes["max_frames"])
         if "max_frames" in attributes
         else None,
+        normalize=_choice(attributes, "normalize", ("true", "false")) == "true",
+        pronunciations=_pronunciations(attributes.get("pronunciations", "{}")),
     )
     return TextRequest(request_id, submit, _choice(attributes, "mode", _MODES) == "interrupt")
 
@@ -68,6 +73,19 @@ def _choice(attributes: Mapping[str, str], key: str, allowed: tuple[str, ...]) -
     if value not in allowed:
         raise InputError(f"{key} is {value!r}, allowed is one of {', '.join(allowed)}")
     return value
+
+
+def _pronunciations(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of a JSON object of words and respellings."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(each, str) for each in given.values()):
+        raise InputError('pronunciations is no JSON object of strings, as in {"SQL": "sequel"}')
+    pairs = tuple(given.items())
+    check_pronunciations(pairs)
+    return pairs
 
 
 def _number(key: str, text: str) -> float | int:

@@ -5,17 +5,19 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from playhead.engine.errors import TransportError
+from playhead.engine.errors import ConfigError, TransportError
 from playhead.engine.messages import Command
 from playhead.worker.carrier import EngineStatus, OnLost, OnResults
+from playhead.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from playhead.engine.engine import Engine
+    from playhead.engine.profile import Profile
 
 logger = logging.getLogger(__name__)
 
 JOIN_S = 10.0
-"""How long close waits for the step in flight; a stuck device must not hang the exit."""
+"""How long close waits for the step in flight; not for one that the watchdog gave up."""
 
 MakeEngine = Callable[[OnResults], "Engine"]
 """Builds the engine around a results callback; may take minutes (weights, graph capture)."""
@@ -31,6 +33,8 @@ class ThreadCarrier:
         self._thread: threading.Thread | None = None
         self._running = False
         self._closing = False
+        self._stuck = False
+        self._watchdog = Watchdog(self._step_started_s, self._give_up)
         self._on_lost: OnLost | None = None
 
     def start(self, on_results: OnResults, on_lost: OnLost) -> None:
@@ -41,6 +45,7 @@ class ThreadCarrier:
         self._running = True
         self._thread = threading.Thread(target=self._run, name="playhead-engine", daemon=True)
         self._thread.start()
+        self._watchdog.start()
 
     def send(self, command: Command) -> None:
         """Post a command; raises TransportError after the engine's thread ended."""
@@ -65,11 +70,22 @@ class ThreadCarrier:
     def close(self) -> None:
         """Stop the engine and wait for its thread."""
         self._closing = True
+        self._watchdog.stop()
         if self._engine is None or self._thread is None:
             return
         self._engine.stop()
-        if self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread() and not self._stuck:
             self._thread.join(JOIN_S)
+
+    def _step_started_s(self) -> float | None:
+        started_s: float | None = getattr(self._engine, "step_started_s", None)
+        return started_s
+
+    def _give_up(self, lasts_s: float) -> None:
+        assert self._on_lost is not None
+        self._stuck, self._running = True, False
+        if not self._closing:
+            self._on_lost(f"a step did not end within {lasts_s:.0f} s")
 
     def _run(self) -> None:
         assert self._engine is not None and self._on_lost is not None
@@ -81,7 +97,8 @@ class ThreadCarrier:
             reason = f"the engine failed: {type(error).__name__}"
         finally:
             self._running = False
-            if not self._closing:
+            self._watchdog.stop()
+            if not (self._closing or self._stuck):
                 self._on_lost(reason)
 
 
@@ -91,10 +108,24 @@ def engine_maker(model: str | None, profile: str) -> MakeEngine:
     def make(on_results: OnResults) -> "Engine":
         from playhead.engine.engine import Engine  # torch: only where an engine is built
         from playhead.engine.library import EMBEDDED_VOICE
-        from playhead.engine.profile import load_profile
+        from playhead.engine.profile import load_profile, sha256
 
         resolved = load_profile(profile)
-        logger.info("profile %s", resolved)
+        logger.info("profile %s, sha256 %s: %s", resolved.name, sha256(resolved), resolved)
+        _check_device(resolved)
         return Engine(EMBEDDED_VOICE if model is None else model, resolved, on_results)
 
     return make
+
+
+def _check_device(profile: "Profile") -> None:
+    """Raise ConfigError if this machine has not the device a profile is for."""
+    if profile.device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"profile {profile.name} is for a GPU and torch {torch.__version__} finds none; use "
+            "the profile cpu, or see that a driver and a CUDA build of torch are installed"
+        )

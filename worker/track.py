@@ -4,13 +4,14 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from livekit import rtc
 
 from playhead.engine.clock import PlaybackClock
 from playhead.engine.units import SAMPLE_BYTES, SAMPLE_RATE_HZ, s_to_samples
-from playhead.worker.feed import TICK_S, Cut, FeedLine
+from playhead.worker.feed import Cut, FeedLine
+from playhead.worker.pcm_queue import TICK_S
 
 QUEUE_MS = 1000
 """Native queue; a multiple of 10 or the SDK panics. Far above the lead, so captures never block."""
@@ -21,12 +22,12 @@ AFTER_TICK_S = 0.0005
 """A cut waits so long after a tick, to be clear of it."""
 TRACK_NAME = "playhead"
 
+PumpKind = Literal["queued", "direct"]
+"""How sound leaves: through the SDK's native queue, or frame by frame (direct_pump)."""
+
 
 class Pump(Protocol):
     """The last part before the network; one per room. Speeches are told apart by their clock."""
-
-    withholds: bool
-    """A dry pump sends nothing, so the receiver's buffer bridges short stalls."""
 
     async def run(self) -> None:
         """Feed the track until cancelled."""
@@ -52,8 +53,8 @@ class Pump(Protocol):
     async def settle(self) -> None:
         """Wait until the last `clear` or `pause` has reached the sender."""
 
-    def dry_s(self) -> float:
-        """Return when the last sample handed over leaves; now if it has left."""
+    def bridge_s(self, now_s: float) -> float:
+        """Return how long the sender, once dry, may yet send nothing before silence begins."""
 
 
 class Source(Protocol):
@@ -68,8 +69,6 @@ class Source(Protocol):
 
 class QueuedPump:
     """Feeds an AudioSource that has a native queue, keeping at most the lead in it."""
-
-    withholds = False
 
     def __init__(self, source: Source, on_restart: Callable[[], None] = lambda: None) -> None:
         """Take a source; `on_restart` is called when sound begins after a dry queue."""
@@ -91,7 +90,7 @@ class QueuedPump:
                 continue
             if piece.restart:
                 self._on_restart()
-            await self._source.capture_frame(_frame(piece.pcm))
+            await self._source.capture_frame(audio_frame(piece.pcm))
 
     def push(self, clock: PlaybackClock, pcm: bytes) -> None:
         """Queue samples of a speech."""
@@ -127,9 +126,9 @@ class QueuedPump:
         while self._cutting is not None and not self._cutting.done():
             await asyncio.shield(self._cutting)
 
-    def dry_s(self) -> float:
-        """Return when the native queue runs dry."""
-        return self._line.dry_s(time.monotonic())
+    def bridge_s(self, now_s: float) -> float:
+        """Return nothing: a dry native queue sends silence at once."""
+        return 0.0
 
     async def _wait(self) -> None:
         """Sleep until something changed or the native queue has room again."""
@@ -158,7 +157,7 @@ class QueuedPump:
         await asyncio.sleep(cut.at_s - TICK_S + AFTER_TICK_S - time.monotonic())
         self._source.clear_queue()
         if cut.tail:
-            await self._source.capture_frame(_frame(cut.tail))
+            await self._source.capture_frame(audio_frame(cut.tail))
 
 
 async def find_tick_s(source: Source) -> float:
@@ -167,7 +166,7 @@ async def find_tick_s(source: Source) -> float:
     A capture that overfills the queue completes at the first tick that makes room.
     """
     num_samples = s_to_samples(QUEUE_MS / 1000 + TICK_S / 2)
-    silence = _frame(bytes(num_samples * SAMPLE_BYTES))
+    silence = audio_frame(bytes(num_samples * SAMPLE_BYTES))
     moments: list[float] = []
     for _ in range(NUM_PROBES):
         await source.capture_frame(silence)
@@ -187,7 +186,8 @@ def tick_of(moments_s: Sequence[float]) -> float:
     return middle_s + min(lag_s for lag_s in lags_s if lag_s > -CLOSE_S)
 
 
-def _frame(pcm: bytes) -> rtc.AudioFrame:
+def audio_frame(pcm: bytes) -> rtc.AudioFrame:
+    """Return samples as the SDK takes them."""
     return rtc.AudioFrame(pcm, SAMPLE_RATE_HZ, 1, len(pcm) // SAMPLE_BYTES)
 
 

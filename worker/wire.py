@@ -151,6 +151,8 @@ def _decoder(hint: Any) -> _Decode:
         return _scalar_decoder(hint)
     if origin is Literal:
         return _literal_decoder(args)
+    if origin is tuple and args[-1] is not Ellipsis:
+        return _row_decoder([_decoder(arg) for arg in args])
     if origin is tuple:
         return _tuple_decoder(_decoder(args[0]))
     if origin is dict:
@@ -193,6 +195,17 @@ def _tuple_decoder(item: _Decode) -> _Decode:
         return tuple(item(entry, payload) for entry in value)
 
     return decode_tuple
+
+
+def _row_decoder(items: list[_Decode]) -> _Decode:
+    """Return the decoder of a tuple of a fixed length."""
+
+    def decode_row(value: Any, payload: _Payload) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) != len(items):
+            raise TransportError(f"allowed is a list of {len(items)}")
+        return tuple(item(entry, payload) for item, entry in zip(items, value, strict=True))
+
+    return decode_row
 
 
 def _dict_decoder(item: _Decode) -> _Decode:

@@ -1,10 +1,11 @@
-"""Attempt: one try at speaking one text, from the engine into the framework's AudioEmitter.
+"""Attempt: one try at speaking one text, from an engine into the framework's AudioEmitter.
 
 Lives on the loop of its stream. Whatever ends it, the engine has dropped the request by then.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from livekit import rtc
 from livekit.agents.tts import AudioEmitter
@@ -12,9 +13,9 @@ from livekit.agents.types import TimedString
 from livekit.agents.utils.aio import cancel_and_wait
 
 from playhead.engine.errors import TransportError
-from playhead.engine.messages import Done, Pcm, Submit, Words
+from playhead.engine.messages import Done, Pcm, PlaybackSnapshot, Submit, Word, Words
 from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
-from playhead.worker.client import EngineClient, Utterance
+from playhead.worker.client import Utterance
 
 STALL_S = 5.0
 """Least time the engine may stay silent once it spoke: it holds back up to a profile's target."""
@@ -22,29 +23,54 @@ SILENT_SAMPLES = SAMPLE_RATE_HZ // 50
 """20 ms stand for a text without a sound (dots, a lone emoji): the framework expects audio."""
 
 
+class Speaks(Protocol):
+    """An engine of this process or machine, or one behind a WebSocket."""
+
+    async def submit(self, submit: Submit) -> Utterance:
+        """Ask for an utterance; wait for admission. Raises PlayheadError."""
+
+
 class Attempt:
-    """Moves an utterance's results into an emitter that was initialized for 24 kHz mono PCM."""
+    """Moves an utterance's results into an emitter that was initialized for mono PCM."""
 
     def __init__(
-        self, emitter: AudioEmitter, *, timeout_s: float, segmented: bool, all_words: bool
+        self,
+        emitter: AudioEmitter,
+        *,
+        timeout_s: float,
+        segmented: bool,
+        all_words: bool,
+        sample_rate: int = SAMPLE_RATE_HZ,
     ) -> None:
         """Take where audio goes; `segmented` emitters get their segment with the first audio.
 
-        `all_words` passes on estimated word times too.
+        `all_words` passes on estimated word times too. Audio is resampled to `sample_rate`.
         """
         self.audible = False
         """Audio was pushed: from here nothing may be tried again."""
         self.exact_words = False
         """The engine timed words exactly."""
+        self.words: list[Word] = []
+        """All words timed so far, whether or not the framework gets them."""
+        self.request_id = ""
+        """As the engine knows it; empty before admission."""
+        self._utterance: Utterance | None = None
         self._emitter = emitter
         self._timeout_s = timeout_s
         self._segmented = segmented
         self._all_words = all_words
+        self._resampler = (
+            None
+            if sample_rate == SAMPLE_RATE_HZ
+            else rtc.AudioResampler(
+                SAMPLE_RATE_HZ, sample_rate, quality=rtc.AudioResamplerQuality.HIGH
+            )
+        )
         self._limit = asyncio.timeout(None)
         self._complete = True
 
     async def run(
-        self, client: EngineClient, submit: Submit, more: AsyncIterator[str] | None = None
+        self, engine: Speaks, submit: Submit, more: AsyncIterator[str] | None = None
     ) -> Done:
         """Speak until the last sample is pushed; `more` is the text that follows, piece by piece.
 
@@ -55,16 +81,23 @@ class Attempt:
         self._complete = more is None
         try:
             async with asyncio.timeout(self._timeout_s) as self._limit:
-                utterance = await client.submit(submit)
+                self._utterance = utterance = await engine.submit(submit)
+                self.request_id = utterance.request_id
                 self._await_audio()
                 if more is not None:
                     writer = asyncio.create_task(self._write(utterance, more))
                 return await self._read(utterance)
         finally:
+            self._utterance = None
             if utterance is not None:
                 utterance.cancel()
             if writer is not None:
                 await cancel_and_wait(writer)
+
+    def report(self, snapshot: PlaybackSnapshot) -> None:
+        """Tell the engine where playback stands, while it still generates."""
+        if self._utterance is not None:
+            self._utterance.report(snapshot)
 
     async def _write(self, utterance: Utterance, more: AsyncIterator[str]) -> None:
         async for text in more:
@@ -84,6 +117,7 @@ class Attempt:
                     raise TransportError("the engine stopped; retry when it runs again")
                 if not self.audible:
                     self._push(utterance.request_id, bytes(SILENT_SAMPLES * SAMPLE_BYTES))
+                self._push_rest()
                 return result
             self._await_audio()
         raise TransportError("the utterance was cancelled")
@@ -106,11 +140,18 @@ class Attempt:
         step_bytes = FRAME_SAMPLES * SAMPLE_BYTES
         for start in range(0, len(pcm), step_bytes):
             piece = pcm[start : start + step_bytes]
-            num_samples = len(piece) // SAMPLE_BYTES
-            self._emitter.push_frame(rtc.AudioFrame(piece, SAMPLE_RATE_HZ, 1, num_samples))
+            frame = rtc.AudioFrame(piece, SAMPLE_RATE_HZ, 1, len(piece) // SAMPLE_BYTES)
+            for made in [frame] if self._resampler is None else self._resampler.push(frame):
+                self._emitter.push_frame(made)
+
+    def _push_rest(self) -> None:
+        if self._resampler is not None:
+            for frame in self._resampler.flush():
+                self._emitter.push_frame(frame)
 
     def _time(self, words: Words) -> None:
         self.exact_words = not words.estimated
+        self.words += words.words
         if words.estimated and not self._all_words:
             return
         timed = [TimedString(w.text, start_time=w.start_s, end_time=w.end_s) for w in words.words]

@@ -59,9 +59,15 @@ class SharedEngine:
                 ).start()
             return self._client
 
-    async def client(self) -> EngineClient:
-        """Return the client; raises what making it raised."""
+    async def client(self, limit_s: float | None = None) -> EngineClient:
+        """Return the client; raises what making it raised.
+
+        `limit_s` is for connections to elsewhere: a model may take minutes to load.
+        """
         return await asyncio.wrap_future(self.begin())
+
+    async def aclose(self) -> None:
+        """Leave the engine to the other sessions that speak through it."""
 
     def close(self) -> None:
         """Close the client if one was made."""
@@ -101,9 +107,9 @@ def use_engine(client: EngineClient | None) -> None:
     _default = None if client is None else given_engine(client)
 
 
-def default_engine() -> SharedEngine:
-    """Return the engine of a `TTS()` that names none: the one lent, else the embedded voice."""
-    return _default or own_engine(EMBEDDED_MODEL, DEFAULT_PROFILE)
+def lent_engine() -> SharedEngine | None:
+    """Return the engine that `use_engine` lent."""
+    return _default
 
 
 def own_engine(model: str, profile: str) -> SharedEngine:
@@ -139,6 +145,18 @@ def load_engine(model: str, profile: str) -> EngineClient:
             "or give engine= the socket of a running one"
         ) from error
     return client
+
+
+def fetch_model(model: str) -> None:
+    """Download a checkpoint unless it is here; raises CheckpointError or ConfigError."""
+    if model == EMBEDDED_MODEL:
+        logger.info("nothing to download: the voice is part of the package")
+        return
+    try:
+        from playhead.engine.models.loader import load_model
+    except ImportError as error:
+        raise ConfigError(f"install 'playhead[engine]' to fetch models ({error})") from error
+    logger.info("model is in %s", load_model(model).folder)
 
 
 def _share(key: tuple[str, str], connect: Callable[[], EngineClient], renew: bool) -> SharedEngine:

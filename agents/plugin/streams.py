@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from livekit.agents import APIConnectOptions, tts, utils
 from livekit.plugins.playhead.api_errors import to_api_error
+from livekit.plugins.playhead.attempt import Attempt
 
 from playhead.engine.messages import Done
-from playhead.engine.units import SAMPLE_RATE_HZ
 
 if TYPE_CHECKING:
     from livekit.plugins.playhead.tts import TTS
 
 MIME_TYPE = "audio/pcm"
+USERDATA_ATTEMPT = "playhead.attempt"
+"""What a frame belongs to: an attached sink reports playback and tells words by it."""
 
 
 class ChunkedStream(tts.ChunkedStream):
@@ -29,7 +31,7 @@ class ChunkedStream(tts.ChunkedStream):
         request_id = utils.shortuuid()
         output_emitter.initialize(
             request_id=request_id,
-            sample_rate=SAMPLE_RATE_HZ,
+            sample_rate=self._playhead.sample_rate,
             num_channels=1,
             mime_type=MIME_TYPE,
         )
@@ -41,7 +43,7 @@ class ChunkedStream(tts.ChunkedStream):
         try:
             asked_s = time.perf_counter()
             self._connection_reused = self._playhead._engine.ready
-            client = await self._playhead._engine.client()
+            client = await self._playhead._engine.client(self._conn_options.timeout)
             self._acquire_time = time.perf_counter() - asked_s
             submit = self._options.submit(request_id, self.input_text, closed=True, live=False)
             done: Done = await attempt.run(client, submit)
@@ -62,12 +64,19 @@ class SynthesizeStream(tts.SynthesizeStream):
         super().__init__(tts=tts, conn_options=conn_options)
         self._playhead = tts
         self._options = tts._options
+        self._attempt: Attempt | None = None
+
+    async def __anext__(self) -> tts.SynthesizedAudio:
+        """Return the next audio, marked with the attempt that made it."""
+        audio = await super().__anext__()
+        audio.frame.userdata[USERDATA_ATTEMPT] = self._attempt
+        return audio
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
         request_id = utils.shortuuid()
         output_emitter.initialize(
             request_id=request_id,
-            sample_rate=SAMPLE_RATE_HZ,
+            sample_rate=self._playhead.sample_rate,
             num_channels=1,
             mime_type=MIME_TYPE,
             stream=True,
@@ -78,12 +87,13 @@ class SynthesizeStream(tts.SynthesizeStream):
         try:
             asked_s = time.perf_counter()
             self._connection_reused = self._playhead._engine.ready
-            client = await self._playhead._engine.client()
+            client = await self._playhead._engine.client(self._conn_options.timeout)
             self._acquire_time = time.perf_counter() - asked_s
             text = await self._first_text()
             if text is None:
                 return
             self._mark_started()
+            self._attempt = attempt
             submit = self._options.submit(request_id, text, closed=False, live=True)
             done: Done = await attempt.run(client, submit, self._more_text())
         except Exception as error:

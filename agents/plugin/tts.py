@@ -1,21 +1,18 @@
 """TTS: playhead as the voice of LiveKit Agents; options are frozen into each stream."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Never
 from weakref import WeakSet
 
+import aiohttp
 from livekit.agents import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions, tts
-from livekit.agents.types import NOT_GIVEN, NotGiven, NotGivenOr
+from livekit.agents.types import NOT_GIVEN, NotGivenOr
 from livekit.agents.utils import is_given
 from livekit.plugins.playhead.attempt import Attempt
-from livekit.plugins.playhead.shared_engine import (
-    DEFAULT_PROFILE,
-    EMBEDDED_MODEL,
-    default_engine,
-    given_engine,
-    own_engine,
-)
+from livekit.plugins.playhead.choice import choose_engine
+from livekit.plugins.playhead.remote import RemoteEngine
 from livekit.plugins.playhead.streams import ChunkedStream, SynthesizeStream
 
 from playhead.engine.messages import Sampling, Submit
@@ -23,8 +20,8 @@ from playhead.engine.units import SAMPLE_RATE_HZ
 from playhead.worker import sdk_routing
 from playhead.worker.client import EngineClient
 
-MODEL_FAMILY = "qwen3-tts"
-"""Model name where the engine was given: it alone knows which checkpoint it loaded."""
+SAMPLE_RATES_HZ = (8_000, 48_000)
+"""Lowest and highest rate audio is resampled to; the engine's own is 24 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,8 @@ class SpeechOptions:
     instructions: str | None = None
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
+    normalize: bool = True
+    pronunciations: tuple[tuple[str, str], ...] = ()
 
     def submit(self, request_id: str, text: str, *, closed: bool, live: bool) -> Submit:
         """Ask for a text in this way of speaking."""
@@ -58,6 +57,8 @@ class SpeechOptions:
             live=live,
             sampling=self.sampling,
             seed=self.seed,
+            normalize=self.normalize,
+            pronunciations=self.pronunciations,
         )
 
 
@@ -75,15 +76,24 @@ class TTS(tts.TTS[Never]):
         top_p: NotGivenOr[float] = NOT_GIVEN,
         repetition_penalty: NotGivenOr[float] = NOT_GIVEN,
         seed: NotGivenOr[int] = NOT_GIVEN,
+        speed: NotGivenOr[float] = NOT_GIVEN,
+        pronunciations: NotGivenOr[Mapping[str, str]] = NOT_GIVEN,
+        normalize: NotGivenOr[bool] = NOT_GIVEN,
+        sample_rate: int = SAMPLE_RATE_HZ,
         aligned_transcript: NotGivenOr[bool] = NOT_GIVEN,
         engine: NotGivenOr[EngineClient | str | Path] = NOT_GIVEN,
+        base_url: NotGivenOr[str] = NOT_GIVEN,
+        api_key: NotGivenOr[str] = NOT_GIVEN,
+        http_session: aiohttp.ClientSession | None = None,
         model: NotGivenOr[str] = NOT_GIVEN,
         profile: NotGivenOr[str] = NOT_GIVEN,
     ) -> None:
         """Choose how to speak, and which engine does.
 
-        Without `engine`, and unless `use_engine` lent one, this process loads an engine at first
-        need, or at `prewarm`, and all sessions share it; that needs the package's `engine` extra.
+        The engine is the first of: `engine`, `base_url`, an own one if `model` or `profile` is
+        given, the one `use_engine` lent, the server `PLAYHEAD_URL` names, an own one. An own
+        engine is loaded into this process at first need, or at `prewarm`; all sessions share it.
+        It needs the package's `engine` extra, the others do not.
 
         Args:
             voice: A name of `list_voices()`; the model's first voice if not given.
@@ -95,34 +105,36 @@ class TTS(tts.TTS[Never]):
             top_p: Share of probability that competes.
             repetition_penalty: Above 1 makes repeated codes less likely.
             seed: Equal seed, text and options give equal speech; 0 if not given.
+            speed: 1.0; other values are refused, the voice is not stretched.
+            pronunciations: From a word or phrase to how it is spelled when it is said; captions
+                keep the word.
+            normalize: Whether markup is left out and figures are read as words; True if not
+                given.
+            sample_rate: Of the audio, in Hz, 8000 to 48000; the engine's 24000 costs nothing.
             aligned_transcript: Whether word times go with the audio. If not given: where the
                 engine knows them exactly. True also passes on estimated times.
             engine: A started client of an engine, or the socket path of a running one.
-            model: Checkpoint folder or Hub name for this process's own engine; the embedded
-                voice if not given.
+            base_url: A `playhead serve`, as http://host:8880.
+            api_key: Key of that server; `PLAYHEAD_API_KEY` if not given.
+            http_session: Session to connect with; stays its owner's.
+            model: Checkpoint folder or Hub name for this process's own engine; `PLAYHEAD_MODEL`,
+                then the embedded voice if not given.
             profile: Profile of this process's own engine: a built-in name or a YAML file.
 
         Raises:
-            ValueError: `model` or `profile` given together with `engine`.
+            ValueError: Two engines were chosen, or a value is out of range.
         """
-        if is_given(engine) and (is_given(model) or is_given(profile)):
-            raise ValueError("model and profile choose this process's own engine: drop engine=")
+        _check(speed, sample_rate)
         super().__init__(
             capabilities=tts.TTSCapabilities(
                 streaming=True, aligned_transcript=bool(aligned_transcript)
             ),
-            sample_rate=SAMPLE_RATE_HZ,
+            sample_rate=sample_rate,
             num_channels=1,
         )
-        self._model = model if is_given(model) else EMBEDDED_MODEL
-        if not isinstance(engine, NotGiven):
-            self._model = MODEL_FAMILY
-            self._engine = given_engine(engine)
-        elif is_given(model) or is_given(profile):
-            chosen_profile = profile if is_given(profile) else DEFAULT_PROFILE
-            self._engine = own_engine(self._model, chosen_profile)
-        else:
-            self._engine = default_engine()
+        self._model, self._engine = choose_engine(
+            engine, base_url, api_key, http_session, model, profile
+        )
         self._options = SpeechOptions()
         self._aligned = aligned_transcript
         self._streams: WeakSet[ChunkedStream | SynthesizeStream] = WeakSet()
@@ -135,12 +147,15 @@ class TTS(tts.TTS[Never]):
             top_p=top_p,
             repetition_penalty=repetition_penalty,
             seed=seed,
+            pronunciations=pronunciations,
+            normalize=normalize,
         )
 
     @property
     def model(self) -> str:
-        """The model that speaks, as it was named."""
-        return self._model
+        """The model that speaks, as it was named, or as the server it is on names it."""
+        named = self._engine.model if isinstance(self._engine, RemoteEngine) else ""
+        return named or self._model
 
     @property
     def provider(self) -> Literal["playhead"]:
@@ -158,6 +173,8 @@ class TTS(tts.TTS[Never]):
         top_p: NotGivenOr[float] = NOT_GIVEN,
         repetition_penalty: NotGivenOr[float] = NOT_GIVEN,
         seed: NotGivenOr[int] = NOT_GIVEN,
+        pronunciations: NotGivenOr[Mapping[str, str]] = NOT_GIVEN,
+        normalize: NotGivenOr[bool] = NOT_GIVEN,
     ) -> None:
         """Change how the next stream speaks; streams that are open keep theirs."""
         options, sampling = self._options, self._options.sampling
@@ -177,12 +194,18 @@ class TTS(tts.TTS[Never]):
                 ),
             ),
             seed=seed if is_given(seed) else options.seed,
+            normalize=normalize if is_given(normalize) else options.normalize,
+            pronunciations=(
+                tuple(pronunciations.items())
+                if is_given(pronunciations)
+                else options.pronunciations
+            ),
         )
 
     def synthesize(
         self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
     ) -> ChunkedStream:
-        """Speak a whole text as fast as spare capacity allows; a live listener needs `stream`."""
+        """Speak a whole text: here as fast as spare capacity allows, over a URL in real time."""
         stream = ChunkedStream(tts=self, input_text=text, conn_options=conn_options)
         self._streams.add(stream)
         return stream
@@ -207,22 +230,40 @@ class TTS(tts.TTS[Never]):
         self._engine.begin()
 
     async def list_voices(self) -> list[Voice]:
-        """Return the voices of the engine; waits for it to be loaded."""
-        status = (await self._engine.client()).status()
+        """Return the voices of the engine; waits for it to be loaded or connected."""
+        client = await self._engine.client(DEFAULT_API_CONNECT_OPTIONS.timeout)
+        status = client.status()
         return [Voice(name, status.languages) for name in status.voices]
 
     async def aclose(self) -> None:
-        """End the streams that are open; the engine stays, other sessions speak through it."""
+        """End the streams that are open and close connections to a server.
+
+        An engine of this process or machine stays: other sessions speak through it.
+        """
         for stream in list(self._streams):
             await stream.aclose()
         self._streams.clear()
+        await self._engine.aclose()
 
     def _attempt(self, emitter: tts.AudioEmitter, timeout_s: float, *, segmented: bool) -> Attempt:
         """Make a stream's next attempt."""
-        all_words = self._aligned is True
-        return Attempt(emitter, timeout_s=timeout_s, segmented=segmented, all_words=all_words)
+        return Attempt(
+            emitter,
+            timeout_s=timeout_s,
+            segmented=segmented,
+            all_words=self._aligned is True,
+            sample_rate=self.sample_rate,
+        )
 
     def _learn(self, attempt: Attempt) -> None:
         """Take from a finished attempt whether the engine times words exactly."""
         if not is_given(self._aligned):
             self._capabilities.aligned_transcript = attempt.exact_words
+
+
+def _check(speed: NotGivenOr[float], sample_rate: int) -> None:
+    low, high = SAMPLE_RATES_HZ
+    if not low <= sample_rate <= high:
+        raise ValueError(f"sample_rate is {sample_rate}, allowed is {low} to {high}")
+    if is_given(speed) and speed != 1.0:
+        raise ValueError(f"speed is {speed:g}, allowed is 1.0: the voice is not stretched")

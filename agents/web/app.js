@@ -6,6 +6,7 @@ import { startReceiverReports } from "./playhead-receiver.js";
 
 const TEXT_TOPIC = "playhead.text";
 const EVENTS_TOPIC = "playhead.events";
+const CAPTION_TOPIC = "lk.transcription";
 const TOKEN_MS = 30;
 const AUDIBLE_PEAK = 0.015;
 const SPEAKER_LIMIT_MS = 20000;
@@ -47,6 +48,7 @@ async function join() {
   room.on("dataReceived", (payload, participant, kind, topic) => {
     if (topic === EVENTS_TOPIC) onEvent(JSON.parse(new TextDecoder().decode(payload)));
   });
+  room.registerTextStreamHandler(CAPTION_TOPIC, onCaption);
   room.on("reconnecting", () => status("busy", "reconnecting"));
   room.on("reconnected", () => status("ready", "connected"));
   room.on("disconnected", onLeft);
@@ -72,6 +74,7 @@ function onTrack(track, publication, participant) {
   listenFor(track);
   status("ready", "connected");
   $("speak").disabled = false;
+  $("talk").disabled = false;
   $("interrupt").disabled = false;
 }
 
@@ -115,6 +118,22 @@ async function speak(text) {
   return requestId;
 }
 
+/** Let the other side hear the caller, or no longer. */
+async function talk() {
+  const on = $("talk").getAttribute("aria-pressed") !== "true";
+  await call.room.localParticipant.setMicrophoneEnabled(on);
+  $("talk").setAttribute("aria-pressed", String(on));
+}
+
+/** Show what an agent says that sends captions and no events of ours. */
+async function onCaption(reader, { identity }) {
+  if (identity !== call.speaker || call.hasEvents) return;
+  const id = reader.info.attributes["lk.segment_id"] ?? reader.info.id;
+  captions.begin(id);
+  for await (const piece of reader) captions.write(id, piece);
+  captions.end(id, true);
+}
+
 async function interrupt() {
   const answer = await call.room.localParticipant.performRpc({
     destinationIdentity: call.speaker,
@@ -125,6 +144,7 @@ async function interrupt() {
 }
 
 function onEvent(event) {
+  call.hasEvents = true;
   if (event.type === "clock") {
     const nowS = performance.now() / 1000;
     captions.clock(event, nowS);
@@ -153,9 +173,12 @@ function onEvent(event) {
 function onLeft() {
   call.stopReports?.();
   call.room = call.speaker = call.track = call.stopReports = null;
+  call.hasEvents = false;
   $("join").textContent = "Join the call";
   $("join").disabled = false;
   $("speak").disabled = true;
+  $("talk").disabled = true;
+  $("talk").setAttribute("aria-pressed", "false");
   $("interrupt").disabled = true;
   status("idle", "not connected");
 }
@@ -169,6 +192,7 @@ $("join").addEventListener("click", () => {
   if (call.room) call.room.disconnect();
   else join().catch(failed);
 });
+$("talk").addEventListener("click", () => talk().catch(failed));
 $("interrupt").addEventListener("click", () => interrupt().catch(failed));
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -193,4 +217,4 @@ for (const [label, text] of Object.entries(SAMPLES)) {
   $("samples").append(button);
 }
 
-window.playhead = { join, speak, interrupt, call, captions }; // for the browser test
+window.playhead = { join, speak, talk, interrupt, call, captions }; // for the browser test

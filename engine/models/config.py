@@ -13,6 +13,12 @@ from typing import Literal, cast
 
 from playhead.engine.errors import InputError
 from playhead.engine.messages import Sampling
+from playhead.engine.models.cloning_config import (
+    SpeakerConfig,
+    SpeechEncoderConfig,
+    read_speaker,
+    read_speech_encoder,
+)
 from playhead.engine.models.section import Section, read_json
 from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES, SAMPLE_RATE_HZ
 
@@ -151,6 +157,10 @@ class ModelConfig:
     generation: GenerationConfig
     trained_frames: int
     """Longest utterance the talker was trained on: no segment may be longer."""
+    speaker: SpeakerConfig | None
+    """Reads a voice out of a reference; Base checkpoints alone have it."""
+    speech_encoder: SpeechEncoderConfig | None
+    """Turns a reference into codes; read for Base checkpoints alone."""
     text_front_end: str
     """Which front end turns text into ids; DEFAULT_FRONT_END unless the checkpoint names one."""
 
@@ -212,8 +222,7 @@ def _read_stack(section: Section) -> StackConfig:
     )
 
 
-def _read_codec(path: Path) -> CodecConfig:
-    top = read_json(path)
+def _read_codec(top: Section) -> CodecConfig:
     top.only("model_type", "qwen3_tts_tokenizer_12hz")
     top.only("output_sample_rate", SAMPLE_RATE_HZ, optional=False)
     top.only("decode_upsample_rate", FRAME_SAMPLES, optional=False)
@@ -293,7 +302,8 @@ def read_config(folder: Path) -> ModelConfig:
     predictor.only("num_code_groups", CODEBOOKS)
     vocab = talker.integer("vocab_size", low=NUM_SUPPRESSED + 1)
     text_vocab = talker.integer("text_vocab_size")
-    codec = _read_codec(folder / "speech_tokenizer" / "config.json")
+    speech = read_json(folder / "speech_tokenizer" / "config.json")
+    codec = _read_codec(speech)
     num_codes = vocab - NUM_SUPPRESSED
     for name, found in (
         ("code_predictor_config.vocab_size", predictor.integer("vocab_size")),
@@ -301,11 +311,14 @@ def read_config(folder: Path) -> ModelConfig:
     ):
         if found != num_codes:
             raise talker.fail(name, found, f"vocab_size - {NUM_SUPPRESSED} = {num_codes}")
-    languages = talker.names("codec_language_id", vocab)
+    languages, stack = talker.names("codec_language_id", vocab), _read_stack(talker)
+    clones = kind == "base"
+    speaker = top.optional("speaker_encoder_config") if clones else None
+    encoder = speech.optional("encoder_config") if clones else None
     return ModelConfig(
         kind=cast(Kind, kind),
         size_label=top.text("tts_model_size", ""),
-        talker=_read_stack(talker),
+        talker=stack,
         predictor=_read_stack(predictor),
         codec=codec,
         codec_vocab=vocab,
@@ -323,5 +336,7 @@ def read_config(folder: Path) -> ModelConfig:
         dialects=MappingProxyType(_read_dialects(talker, languages)),
         generation=_read_generation(folder / "generation_config.json"),
         trained_frames=int(top.number("playhead_trained_frames", DEFAULT_TRAINED_FRAMES)),
+        speaker=None if speaker is None else read_speaker(speaker, stack.hidden),
+        speech_encoder=None if encoder is None else read_speech_encoder(encoder, num_codes),
         text_front_end=top.text("playhead_text_front_end", DEFAULT_FRONT_END),
     )

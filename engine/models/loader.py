@@ -5,8 +5,7 @@ shape or cut off raises CheckpointError with its name, what was found and what i
 """
 
 import functools
-import json
-from collections.abc import Mapping
+import hashlib
 from pathlib import Path
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from playhead.engine.errors import CheckpointError
 from playhead.engine.messages import Sampling
+from playhead.engine.models.census import SPEECH_FOLDER, UNREAD, Shapes, locate, weight_files
 from playhead.engine.models.code_predictor import CodePredictor, code_predictor_shapes
 from playhead.engine.models.codec import Codec, codec_shapes
 from playhead.engine.models.config import (
@@ -23,18 +23,14 @@ from playhead.engine.models.config import (
     ResolvedSampling,
     read_config,
 )
+from playhead.engine.models.speaker_encoder import PREFIX as SPEAKER
+from playhead.engine.models.speaker_encoder import SpeakerEncoder, speaker_shapes
+from playhead.engine.models.speech_encoder import PREFIX as ENCODER
+from playhead.engine.models.speech_encoder import SpeechEncoder, speech_encoder_shapes
 from playhead.engine.models.talker import Talker, talker_shapes
 
-Shapes = dict[str, tuple[int, ...]]
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
-_HEADER_LIMIT_BYTES = 100_000_000
-_MAIN_UNREAD = ("speaker_encoder.",)
-_CODEC_UNREAD = (
-    "encoder.",
-    "decoder.quantizer.rvq_first.input_proj.",
-    "decoder.quantizer.rvq_rest.input_proj.",
-)
+_MAIN_UNREAD = (SPEAKER,)
+_CODEC_UNREAD = (ENCODER, *UNREAD)
 """Known tensors that speaking does not need: only cloning reads a reference."""
 _FILES = ["*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"]
 
@@ -53,9 +49,9 @@ class Model:
         """Of talker and code predictor; the codec is always fp32."""
         self._shapes = talker_shapes(config) | code_predictor_shapes(config)
         self._codec_shapes = codec_shapes(config.codec)
-        self._speech = folder / "speech_tokenizer"
-        _census(_files(folder), self._shapes, _MAIN_UNREAD)
-        _census(_files(self._speech), self._codec_shapes, _CODEC_UNREAD)
+        self._speech = folder / SPEECH_FOLDER
+        locate(weight_files(folder), self._shapes, _MAIN_UNREAD)
+        locate(weight_files(self._speech), self._codec_shapes, _CODEC_UNREAD)
 
     def main_weights(self) -> dict[str, Tensor]:
         """Read the tensors of talker and code predictor by their names in the checkpoint."""
@@ -89,6 +85,44 @@ class Model:
         with torch.inference_mode():
             return Codec(self.config.codec, self.codec_weights())
 
+    @functools.cached_property
+    def speaker_encoder(self) -> SpeakerEncoder:
+        """Reads a voice out of a reference; CheckpointError where the checkpoint has none."""
+        config = self.config.speaker
+        if config is None:
+            raise self._no_cloning("speaker encoder")
+        shapes, unread = speaker_shapes(config), ("talker.",)
+        return SpeakerEncoder(
+            config, read_weights(self.folder, shapes, unread, torch.float32, self.device)
+        )
+
+    @functools.cached_property
+    def speech_encoder(self) -> SpeechEncoder:
+        """The speech tokenizer's encoder; CheckpointError where the checkpoint has none."""
+        config = self.config.speech_encoder
+        if config is None:
+            raise self._no_cloning("speech encoder")
+        shapes, unread = speech_encoder_shapes(config), ("decoder.",)
+        return SpeechEncoder(
+            config, read_weights(self._speech, shapes, unread, torch.float32, self.device)
+        )
+
+    def _no_cloning(self, part: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.folder}: this checkpoint ({self.config.kind}) has no {part}: new voices are "
+            "made with a base checkpoint whose config.json has speaker_encoder_config and whose "
+            "speech_tokenizer/config.json has encoder_config"
+        )
+
+    @functools.cached_property
+    def voice_fingerprint(self) -> str:
+        """Identify the checkpoint that speaker vectors belong to, by the weights that make them."""
+        digest = hashlib.sha256(repr(self.config.speaker).encode())
+        for name, value in sorted(self.speaker_encoder.tensors().items()):
+            digest.update(name.encode())
+            digest.update(value.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
     @property
     def text_front_end(self) -> str:
         """Name of the front end that turns text into this checkpoint's text ids."""
@@ -97,6 +131,12 @@ class Model:
     def resolve_sampling(self, asked: Sampling) -> ResolvedSampling:
         """Fill what the caller left open from the checkpoint."""
         return self.config.generation.resolve(asked)
+
+    def text_ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a whole text outside any request, such as a reference's transcript."""
+        from playhead.engine.text.qwen_bpe import load_tokenizer
+
+        return tuple(load_tokenizer(self.folder).encode(text, add_special_tokens=False).ids)
 
     def instruct_ids(self, instruct: str) -> tuple[int, ...] | None:
         """Return the ids of a whole instruction turn; None where the model knows no such turn."""
@@ -121,16 +161,23 @@ def load_model(
 
     `dtype` None means fp32 on CPU and bf16 elsewhere. Raises CheckpointError.
     """
-    folder = _locate(path_or_repo, revision, local_files_only, token)
+    folder = locate_checkpoint(path_or_repo, revision, local_files_only, token)
     device = torch.device(device)
     if dtype is None:
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     return Model(folder, read_config(folder), device, dtype)
 
 
-def _locate(
-    path_or_repo: str | Path, revision: str | None, local_files_only: bool, token: str | None
+def locate_checkpoint(
+    path_or_repo: str | Path,
+    revision: str | None = None,
+    local_files_only: bool = False,
+    token: str | None = None,
 ) -> Path:
+    """Return the folder of a checkpoint, fetched from the Hub unless it is there; CheckpointError.
+
+    Complete files are never fetched twice; `local_files_only` uses what was fetched before.
+    """
     folder = Path(path_or_repo).expanduser()
     if folder.is_dir():
         return folder
@@ -139,6 +186,7 @@ def _locate(
         raise CheckpointError(
             f"{name!r} is no folder; give a checkpoint folder or a Hub name like owner/model"
         )
+    from httpx import HTTPError  # what the Hub's client lets through when a connection breaks
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -152,7 +200,7 @@ def _locate(
                 allow_patterns=_FILES,
             )
         )
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, HTTPError, OSError) as error:
         raise CheckpointError(
             f"{name!r} could not be fetched ({type(error).__name__}: {error}). "
             "Check the name, the network and the token, or give a local folder."
@@ -167,8 +215,8 @@ def read_weights(
     device: torch.device,
 ) -> dict[str, Tensor]:
     """Read exactly the expected tensors of a folder, single file or shards; CheckpointError."""
-    files = _files(folder)
-    where = _census(files, expected, unread_prefixes)
+    files = weight_files(folder)
+    where = locate(files, expected, unread_prefixes)
     weights: dict[str, Tensor] = {}
     for path in files:
         try:
@@ -178,77 +226,3 @@ def read_weights(
         except SafetensorError as error:
             raise CheckpointError(f"{path}: {error}. Download it again.") from error
     return weights
-
-
-def _files(folder: Path) -> list[Path]:
-    index = folder / _INDEX
-    if index.exists():
-        try:
-            names = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            )
-        except (ValueError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{index} has no readable weight_map ({error!r}).") from None
-        paths = [folder / name for name in names]
-    else:
-        paths = [folder / _SINGLE]
-    for path in paths:
-        if not path.is_file():
-            raise CheckpointError(f"{path} is missing; download the checkpoint again")
-    return paths
-
-
-def _header(path: Path) -> tuple[Mapping[str, Mapping[str, list[int]]], int]:
-    """Return a file's tensor table and the bytes of tensor data it really holds."""
-    num_bytes = path.stat().st_size
-    with path.open("rb") as file:
-        header_bytes = int.from_bytes(file.read(8), "little")
-        if num_bytes < 8 or not 2 <= header_bytes <= min(_HEADER_LIMIT_BYTES, num_bytes - 8):
-            raise CheckpointError(
-                f"{path} is {num_bytes} bytes and holds no whole safetensors header; "
-                "download it again"
-            )
-        try:
-            table = json.loads(file.read(header_bytes))
-        except ValueError:
-            raise CheckpointError(f"{path}: the header is damaged; download it again") from None
-    table.pop("__metadata__", None)
-    return table, num_bytes - 8 - header_bytes
-
-
-def _census(
-    files: list[Path], expected: Shapes, unread_prefixes: tuple[str, ...]
-) -> dict[str, Path]:
-    """Check every tensor against the expected ones; return the file of each."""
-    where: dict[str, Path] = {}
-    for path in files:
-        table, data_bytes = _header(path)
-        for name, entry in table.items():
-            end = entry["data_offsets"][1]
-            if end > data_bytes:
-                raise CheckpointError(
-                    f"{path}: tensor {name} is cut off: it ends at byte {end} of the data, the "
-                    f"file holds {data_bytes}. Download it again."
-                )
-            found = tuple(entry["shape"])
-            if name not in expected:
-                if not name.startswith(unread_prefixes):
-                    raise CheckpointError(
-                        f"{path}: tensor {name} {list(found)} is unexpected; the config describes "
-                        "no such part. Use config.json and weights of one checkpoint."
-                    )
-            elif found != expected[name]:
-                raise CheckpointError(
-                    f"{path}: tensor {name} has shape {list(found)}, the config asks for "
-                    f"{list(expected[name])}. Use config.json and weights of one checkpoint."
-                )
-            else:
-                where[name] = path
-    missing = [name for name in expected if name not in where]
-    if missing:
-        shape = list(expected[missing[0]])
-        raise CheckpointError(
-            f"{files[0].parent}: tensor {missing[0]} {shape} is missing ({len(missing)} of "
-            f"{len(expected)} are). Download the checkpoint again."
-        )
-    return where

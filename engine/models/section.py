@@ -37,6 +37,14 @@ class Section:
             raise self.fail(key, value, f"a whole number from {low} to {high - 1}")
         return value
 
+    def count(self, key: str, default: int) -> int:
+        """Return a positive whole number, or the default where the key is missing."""
+        return self.integer(key) if key in self._values else default
+
+    def optional(self, key: str) -> "Section | None":
+        """Return a nested object, or None where the key is missing."""
+        return self.section(key) if self._values.get(key) is not None else None
+
     def number(self, key: str, default: float | None = None) -> float:
         """Return a number of at least 0; a missing key without a default is an error."""
         value = self._values.get(key, default)
@@ -44,9 +52,9 @@ class Section:
             raise self.fail(key, value, "a number of at least 0")
         return float(value)
 
-    def integers(self, key: str) -> tuple[int, ...]:
-        """Return a list of positive whole numbers."""
-        value = self._values.get(key)
+    def integers(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Return a list of positive whole numbers; a missing key without a default is an error."""
+        value = self._values.get(key, None if default is None else list(default))
         if not isinstance(value, list) or not all(isinstance(n, int) and n > 0 for n in value):
             raise self.fail(key, value, "a list of positive whole numbers")
         return tuple(value)

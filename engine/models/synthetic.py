@@ -19,10 +19,21 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from playhead.engine.models.code_predictor import code_predictor_shapes
-from playhead.engine.models.codec import codec_shapes
-from playhead.engine.models.config import NUM_SUPPRESSED, CodecConfig, StackConfig, read_config
-from playhead.engine.models.talker import talker_shapes
+from playhead.engine.models.census import main_shapes, speech_shapes
+from playhead.engine.models.cloning_config import SpeakerConfig, SpeechEncoderConfig
+from playhead.engine.models.config import (
+    NUM_SUPPRESSED,
+    CodecConfig,
+    Kind,
+    StackConfig,
+    read_config,
+)
+from playhead.engine.models.synthetic_text import (
+    TRUE_TEXT_VOCAB,
+    bpe_files,
+    special_ids,
+    tokenizer_config,
+)
 from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 _VOICES = ("serena", "vivian", "uncle_fu", "ryan", "aiden", "ono_anna", "sohee", "eric", "dylan")
@@ -31,13 +42,6 @@ _LANGUAGES = (
     "english german spanish chinese japanese french korean russian italian portuguese "
     "beijing_dialect sichuan_dialect"
 ).split()
-_WORDS = "assistant user system the and you that hello world this is a test of speech".split()
-_SPECIAL_TEXT = (
-    "<|endoftext|> <|im_start|> <|im_end|> <tts_pad> <tts_text_bos> <tts_text_eod>".split()
-)
-_TRUE_SPECIAL_IDS = (151643, 151644, 151645, 151671, 151672, 151673)
-_TRUE_ASSISTANT_ID = 77091
-_TRUE_TEXT_VOCAB = 151936
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,9 @@ class Shape:
     codec: CodecConfig
     text_vocab: int
     text_hidden: int
+    kind: Kind = "custom_voice"
+    speaker: SpeakerConfig | None = None
+    encoder: SpeechEncoderConfig | None = None
 
 
 def _stack(hidden: int, inter: int, layers: int, heads: int, kv: int, dim: int) -> StackConfig:
@@ -67,9 +74,12 @@ _CODEC = CodecConfig(
     upsample_ratios=(2, 2),
     decoder_rates=(8, 5, 4, 3),
 )
-_LARGE = Shape(
-    "1b7", _stack(2048, 6144, 28, 16, 8, 128), _PREDICTOR, _CODEC, _TRUE_TEXT_VOCAB, 2048
-)
+_LARGE = Shape("1b7", _stack(2048, 6144, 28, 16, 8, 128), _PREDICTOR, _CODEC, TRUE_TEXT_VOCAB, 2048)
+_ENCODER = SpeechEncoderConfig(
+    hidden=512, num_filters=64, rates=(4, 5, 6, 8), kernel=7, last_kernel=3, residual_kernel=3,
+    compress=2, num_layers=8, num_heads=8, head_dim=64, intermediate=2048, norm_eps=1e-5,
+    rope_theta=1e4, code_width=256, num_codes=2048, num_quantizers=32,
+)  # fmt: skip
 _TINY = Shape(
     "1b7",
     _stack(64, 128, 2, 4, 2, 16),
@@ -87,14 +97,31 @@ _TINY = Shape(
     text_vocab=512,
     text_hidden=32,
 )
+_SMALL = replace(_LARGE, size_label="0b6", talker=_stack(1024, 3072, 28, 16, 8, 128))
+_TINY_BASE = replace(
+    _TINY,
+    kind="base",
+    speaker=SpeakerConfig(64, channels=(32, 32, 32, 32, 96), attention=16, squeeze=16),
+    encoder=replace(
+        _ENCODER, hidden=32, num_filters=4, num_layers=2, num_heads=2, head_dim=16,
+        intermediate=64, code_width=16, num_codes=128, num_quantizers=20,
+    ),
+)  # fmt: skip
+_TINY_ONE_WIDTH = replace(
+    _TINY, size_label="0b6", predictor=replace(_TINY.predictor, hidden=_TINY.talker.hidden)
+)
 SHAPES: Mapping[str, Shape] = {
     "1.7b-customvoice": _LARGE,
-    "0.6b-customvoice": replace(
-        _LARGE, size_label="0b6", talker=_stack(1024, 3072, 28, 16, 8, 128)
-    ),
+    "1.7b-voicedesign": replace(_LARGE, kind="voice_design"),
+    "1.7b-base": replace(_LARGE, kind="base", speaker=SpeakerConfig(2048), encoder=_ENCODER),
+    "0.6b-customvoice": _SMALL,
+    "0.6b-base": replace(_SMALL, kind="base", speaker=SpeakerConfig(1024), encoder=_ENCODER),
     "tiny": _TINY,
-    "tiny-one-width": replace(
-        _TINY, size_label="0b6", predictor=replace(_TINY.predictor, hidden=_TINY.talker.hidden)
+    "tiny-one-width": _TINY_ONE_WIDTH,
+    "tiny-voicedesign": replace(_TINY, kind="voice_design"),
+    "tiny-base": _TINY_BASE,
+    "tiny-base-one-width": replace(
+        _TINY_ONE_WIDTH, kind="base", speaker=_TINY_BASE.speaker, encoder=_TINY_BASE.encoder
     ),
 }
 """Shapes by name; the tiny ones are for tests."""
@@ -114,31 +141,37 @@ def write_checkpoint(
     `device` is where numbers are drawn (each device draws its own). `eos_row` [hidden] replaces
     the zero end-of-speech row of the talker's head.
     """
+    root = write_config(folder, shape)
+    config = read_config(root)
+    main = {
+        name: draw(name, size, seed, device).to(dtype).cpu()
+        for name, size in main_shapes(config).items()
+    }
+    end = main["talker.codec_head.weight"][config.codec_ids.eos]
+    end.copy_(torch.zeros_like(end) if eos_row is None else eos_row)
+    save_file(main, root / "model.safetensors", metadata={"format": "pt"})
+    codec = {n: draw(n, s, seed, device).cpu() for n, s in speech_shapes(config).items()}
+    save_file(codec, root / "speech_tokenizer" / "model.safetensors", metadata={"format": "pt"})
+    return root
+
+
+def write_config(folder: str | Path, shape: str) -> Path:
+    """Write everything of a checkpoint of a named shape but its weights; return the folder."""
     root, sizes = Path(folder), SHAPES[shape]
     (root / "speech_tokenizer").mkdir(parents=True, exist_ok=True)
-    vocab, merges = _tokenizer(sizes)
-    special = _special_ids(sizes)
+    vocab, merges = bpe_files(sizes.text_vocab)
+    special = special_ids(sizes.text_vocab)
     _write_json(root / "config.json", _main_config(sizes, vocab["assistant"], special))
     _write_json(root / "generation_config.json", _generation())
     _write_json(root / "preprocessor_config.json", {"processor_class": "Qwen3TTSProcessor"})
     _write_json(root / "vocab.json", vocab)
     (root / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
-    _write_json(root / "tokenizer_config.json", _tokenizer_config(special))
-    _write_json(root / "speech_tokenizer" / "config.json", _codec_config(sizes.codec))
+    _write_json(root / "tokenizer_config.json", tokenizer_config(special))
+    _write_json(root / "speech_tokenizer" / "config.json", _codec_config(sizes))
     _write_json(
         root / "speech_tokenizer" / "preprocessor_config.json",
         {"feature_extractor_type": "EncodecFeatureExtractor", "sampling_rate": SAMPLE_RATE_HZ},
     )
-    config = read_config(root)
-    main = {
-        name: draw(name, size, seed, device).to(dtype).cpu()
-        for name, size in (talker_shapes(config) | code_predictor_shapes(config)).items()
-    }
-    end = main["talker.codec_head.weight"][config.codec_ids.eos]
-    end.copy_(torch.zeros_like(end) if eos_row is None else eos_row)
-    save_file(main, root / "model.safetensors", metadata={"format": "pt"})
-    codec = {n: draw(n, s, seed, device).cpu() for n, s in codec_shapes(config.codec).items()}
-    save_file(codec, root / "speech_tokenizer" / "model.safetensors", metadata={"format": "pt"})
     return root
 
 
@@ -149,6 +182,7 @@ _GAINS = (
     (r"text_embedding", 0.5, 1.0),
     (r"codec_embedding", 0.25, 1.0),
     (r"embedding_sum", 0.25, 1.0),
+    (r"embed_sum", 1.0, 1.0),
     (r"\.bias$", 0.02, 1.0),
     (r"\.(alpha|beta)$", 0.2, 1.0),
     (r"codec_head|lm_head", None, 1.5),
@@ -168,6 +202,8 @@ def draw(name: str, size: tuple[int, ...], seed: int, device: str) -> Tensor:
     key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator(device=device).manual_seed(int.from_bytes(key[:8], "big") >> 1)
     noise = torch.empty(size, device=device).normal_(generator=generator)
+    if name.endswith("codebook.initialized"):
+        return torch.ones_like(noise)
     if name.endswith("cluster_usage"):
         return noise.abs() + 0.5
     for pattern, mean in _AROUND:
@@ -203,7 +239,7 @@ def _stack_json(stack: StackConfig) -> dict[str, Any]:
     }
 
 
-def _codec_ids(num_codes: int) -> dict[str, Any]:
+def _codec_ids(num_codes: int, kind: Kind) -> dict[str, Any]:
     """Return special, language and speaker ids: the published ones for the published vocabulary."""
     base = num_codes + 100 if num_codes == 2048 else num_codes
     names = ("pad_id", "bos_id", "eos_token_id", "think_id", "nothink_id", "think_bos_id")
@@ -212,9 +248,13 @@ def _codec_ids(num_codes: int) -> dict[str, Any]:
         f"codec_{name}": base + offset for name, offset in zip(names, offsets, strict=True)
     }
     ids["codec_think_eos_id"] = base + 9
-    ids["codec_language_id"] = {name: base + 20 + i for i, name in enumerate(_LANGUAGES)}
-    ids["spk_id"] = {name: base + 700 + i for i, name in enumerate(_VOICES)}
-    ids["spk_is_dialect"] = {name: _DIALECTS.get(name, False) for name in _VOICES}
+    # Only CustomVoice checkpoints name dialects and speakers.
+    named = kind == "custom_voice"
+    languages = _LANGUAGES if named else _LANGUAGES[: -len(_DIALECTS)]
+    voices = _VOICES if named else ()
+    ids["codec_language_id"] = {name: base + 20 + i for i, name in enumerate(languages)}
+    ids["spk_id"] = {name: base + 700 + i for i, name in enumerate(voices)}
+    ids["spk_is_dialect"] = {name: _DIALECTS.get(name, False) for name in voices}
     return ids
 
 
@@ -231,7 +271,7 @@ def _main_config(shape: Shape, assistant_id: int, special: tuple[int, ...]) -> d
     }
     talker = (
         _stack_json(shape.talker)
-        | _codec_ids(num_codes)
+        | _codec_ids(num_codes, shape.kind)
         | {
             "model_type": "qwen3_tts_talker",
             "vocab_size": num_codes + NUM_SUPPRESSED,
@@ -244,12 +284,15 @@ def _main_config(shape: Shape, assistant_id: int, special: tuple[int, ...]) -> d
             "code_predictor_config": predictor,
         }
     )
-    return {
+    cloning = {}
+    if shape.speaker is not None:
+        cloning["speaker_encoder_config"] = _speaker_json(shape.speaker)
+    return cloning | {
         "architectures": ["Qwen3TTSForConditionalGeneration"],
         "model_type": "qwen3_tts",
         "tokenizer_type": "qwen3_tts_tokenizer_12hz",
         "tts_model_size": shape.size_label,
-        "tts_model_type": "custom_voice",
+        "tts_model_type": shape.kind,
         "assistant_token_id": assistant_id,
         "im_start_token_id": special[1],
         "im_end_token_id": special[2],
@@ -267,7 +310,42 @@ def _generation() -> dict[str, Any]:
     return own | sub | rest | {"max_new_tokens": 8192}
 
 
-def _codec_config(codec: CodecConfig) -> dict[str, Any]:
+def _speaker_json(speaker: SpeakerConfig) -> dict[str, Any]:
+    return {
+        "enc_dim": speaker.width,
+        "sample_rate": SAMPLE_RATE_HZ,
+        "mel_dim": speaker.num_mels,
+        "enc_channels": list(speaker.channels),
+        "enc_kernel_sizes": list(speaker.kernels),
+        "enc_dilations": list(speaker.dilations),
+        "enc_attention_channels": speaker.attention,
+        "enc_se_channels": speaker.squeeze,
+        "enc_res2net_scale": speaker.splits,
+    }
+
+
+def _encoder_json(encoder: SpeechEncoderConfig) -> dict[str, Any]:
+    return {
+        "model_type": "mimi",
+        "hidden_size": encoder.hidden,
+        "num_filters": encoder.num_filters,
+        "upsampling_ratios": list(reversed(encoder.rates)),
+        "num_hidden_layers": encoder.num_layers,
+        "num_attention_heads": encoder.num_heads,
+        "num_key_value_heads": encoder.num_heads,
+        "head_dim": encoder.head_dim,
+        "intermediate_size": encoder.intermediate,
+        "codebook_dim": encoder.code_width,
+        "vector_quantization_hidden_dimension": encoder.code_width,
+        "codebook_size": encoder.num_codes,
+        "num_quantizers": encoder.num_quantizers,
+        "upsample_groups": encoder.hidden,
+        "sliding_window": 250,
+    }
+
+
+def _codec_config(shape: Shape) -> dict[str, Any]:
+    codec = shape.codec
     decoder = _stack_json(codec.stack) | {
         "codebook_dim": codec.codebook_width,
         "codebook_size": codec.num_codes,
@@ -280,11 +358,11 @@ def _codec_config(codec: CodecConfig) -> dict[str, Any]:
         "max_position_embeddings": 8000,
         "layer_scale_initial_scale": 0.01,
     }
-    # The reference builds an encoder from this even though decoding needs none: keep it small.
-    encoder = {"model_type": "mimi", "hidden_size": 32, "num_filters": 4, "num_hidden_layers": 1}
-    encoder |= {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16}
-    encoder |= {"intermediate_size": 32, "codebook_dim": 16, "codebook_size": codec.num_codes}
-    encoder |= {"vector_quantization_hidden_dimension": 16, "upsample_groups": 32}
+    # The reference builds an encoder even where none is needed: keep it small there.
+    encoder = shape.encoder or replace(
+        _ENCODER, hidden=32, num_filters=4, num_layers=1, num_heads=2, head_dim=16,
+        intermediate=32, code_width=16, num_codes=codec.num_codes,
+    )  # fmt: skip
     return {
         "architectures": ["Qwen3TTSTokenizerV2Model"],
         "model_type": "qwen3_tts_tokenizer_12hz",
@@ -294,54 +372,5 @@ def _codec_config(codec: CodecConfig) -> dict[str, Any]:
         "decode_upsample_rate": FRAME_SAMPLES,
         "encode_downsample_rate": FRAME_SAMPLES,
         "decoder_config": decoder,
-        "encoder_config": encoder,
-    }
-
-
-# -- tokenizer: byte-level BPE in which "assistant" and "user" are one token each
-
-
-def _special_ids(shape: Shape) -> tuple[int, ...]:
-    if shape.text_vocab == _TRUE_TEXT_VOCAB:
-        return _TRUE_SPECIAL_IDS
-    first = shape.text_vocab - len(_SPECIAL_TEXT)
-    return tuple(range(first, shape.text_vocab))
-
-
-def _tokenizer(shape: Shape) -> tuple[dict[str, int], list[str]]:
-    """Return vocabulary and merges; ids below the first special one are filled up."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    symbols = [chr(b) for b in visible] + [chr(256 + i) for i in range(256 - len(visible))]
-    vocab = {symbol: i for i, symbol in enumerate(symbols)}
-    merges: list[str] = []
-    space = chr(256 + 32)
-    for word in (*_WORDS[:3], *(space + w for w in _WORDS[3:])):
-        left = word[0]
-        for symbol in word[1:]:
-            pair, left = f"{left} {symbol}", left + symbol
-            if pair not in merges:
-                merges.append(pair)
-            true_id = shape.text_vocab == _TRUE_TEXT_VOCAB and left == "assistant"
-            vocab.setdefault(left, _TRUE_ASSISTANT_ID if true_id else len(vocab))
-    used = set(vocab.values())
-    for i in range(_special_ids(shape)[0]):
-        if i not in used:
-            vocab[f"<|unused_{i}|>"] = i
-    return dict(sorted(vocab.items(), key=lambda item: item[1])), merges
-
-
-def _tokenizer_config(special: tuple[int, ...]) -> dict[str, Any]:
-    flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
-    added = {
-        str(i): {"content": text, "special": True, **flags}
-        for i, text in zip(special, _SPECIAL_TEXT, strict=True)
-    }
-    return {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "added_tokens_decoder": added,
-        "add_prefix_space": False,
-        "errors": "replace",
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "model_max_length": 131_072,
+        "encoder_config": _encoder_json(encoder),
     }

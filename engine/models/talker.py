@@ -5,7 +5,9 @@ slot-major key/value store of its own stack. Plain torch, any device, no knowled
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,6 +15,9 @@ from torch.nn import functional as F
 from playhead.engine.models.config import ModelConfig
 from playhead.engine.models.layers import Attend, Stack, stack_shapes
 from playhead.engine.units import CODEBOOKS
+
+if TYPE_CHECKING:
+    from playhead.engine.models.prompt import Prompt
 
 _PREFIX = "talker.model"
 _PREDICTOR_TABLE = "talker.code_predictor.model.codec_embedding"
@@ -151,6 +156,30 @@ class Talker:
         """Return the sum of the 16 code rows [B, hidden] of frames [B, 16]."""
         flat = (codes + self._code_offset).view(-1)
         return self.code_rows.index_select(0, flat).view(*codes.shape, -1).sum(1)
+
+    def prompt_rows(self, prompt: "Prompt", start: int, end: int) -> Tensor:
+        """Return the input rows [end - start, hidden] of a prompt's rows start..end - 1."""
+        device = self.code_rows.device
+        text = torch.from_numpy(prompt.text_ids[start:end]).to(device)
+        codec = torch.from_numpy(prompt.codec_ids[start:end]).to(device)
+        x = self.text_rows(text.clamp(min=0)).masked_fill((text < 0)[:, None], 0.0)
+        x = x + self.codec_rows[codec.clamp(min=0)].masked_fill((codec < 0)[:, None], 0.0)
+        if prompt.speaker is not None and start <= prompt.speaker_row < end:
+            x[prompt.speaker_row - start] += torch.from_numpy(prompt.speaker).to(x)
+        if prompt.reference is not None and end > prompt.reference_row:
+            first = max(start, prompt.reference_row)
+            frames = prompt.reference[first - prompt.reference_row : end - prompt.reference_row]
+            x[first - start :] += self.frame_rows(
+                torch.from_numpy(frames.astype(np.int64)).to(device)
+            )
+        return x
+
+    def start_row(self, prompt: "Prompt") -> Tensor:
+        """Return the row [hidden] that the first frame's text row is added to."""
+        if prompt.reference is None:
+            return self.codec_rows[self.config.codec_ids.bos]
+        last = torch.from_numpy(prompt.reference[-1:].astype(np.int64))
+        return self.frame_rows(last.to(self.code_rows.device))[0]
 
     def run(self, x: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Run rows [N, hidden] at positions [N]; return hidden states [N, hidden], un-normed."""

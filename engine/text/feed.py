@@ -12,8 +12,6 @@ from playhead.engine.text.front_end import TextStream, Traits
 from playhead.engine.text.unit import TextUnit
 from playhead.engine.units import FRAME_S
 
-CHARS_PER_S = 14.6
-"""Mean speaking rate; the prior for word times where rows do not tell them."""
 SEGMENT_FILL = 0.6
 """Share of a segment's frames after which it closes at the next sentence end."""
 HARD_FILL = 0.9
@@ -58,6 +56,8 @@ class TextFeed:
         self._closing = False
         self._end_fed = False
         self._last_end_s = 0.0
+        self._taken: deque[int | None] = deque(maxlen=2)
+        """The newest rows handed out; None for those that are no text."""
 
     def push(self, text: str) -> None:
         """Add text; units that later text can no longer change become rows."""
@@ -91,9 +91,9 @@ class TextFeed:
     @property
     def has_row(self) -> bool:
         """The row of the next frame is known."""
-        if self._mode == "full":
+        if self._rows or self._closing or self.closed or self._mode == "full":
             return True
-        return bool(self._rows) or self._closing or self.speakable or self.closed
+        return self.speakable
 
     @property
     def may_end(self) -> bool:
@@ -129,12 +129,22 @@ class TextFeed:
         self._fill_rows(frame, segment_frame)
         if self._rows:
             self._segment_rows += 1
-            return self._rows.popleft()
+            row = self._rows.popleft()
+            self._taken.append(row)
+            return row
+        self._taken.append(None)
         assert self._closing, "asked for a row that is not known yet"
         if self._end_fed:
             return self._ids.pad
         self._end_fed = True
         return self._ids.end
+
+    def take_back(self, num_rows: int) -> None:
+        """Undo the last `num_rows` (at most 2) `next_row`: their text is still unspoken."""
+        for _ in range(min(num_rows, len(self._taken))):
+            row = self._taken.pop()
+            if row is not None:
+                self._rows.appendleft(row)
 
     def overdue(self, segment_frame: int) -> bool:
         """The segment ran far past its text: stop it."""
@@ -174,7 +184,7 @@ class TextFeed:
                 self._closing = True
 
     def _time_word(self, unit: TextUnit, frame: float) -> None:
-        """Set a unit's times: exact rows where the front end tells them, else the prior's pace."""
+        """Set a unit's times: exact rows where the front end tells them, else rows' mean pace."""
         traits = self._traits
         if not unit.token_ids:
             start_s = end_s = self._last_end_s
@@ -186,7 +196,7 @@ class TextFeed:
             end_s = start_s + len(unit.token_ids) * FRAME_S
         else:
             start_s = max(frame * FRAME_S, self._last_end_s)
-            end_s = start_s + len(unit.text) / CHARS_PER_S
+            end_s = start_s + len(unit.token_ids) * traits.frames_per_row * FRAME_S
         start_s = max(start_s, self._last_end_s)
         self._last_end_s = max(end_s, start_s)
         if unit.text:

@@ -37,11 +37,15 @@ class Traits:
     frames_per_row: float
     exact_times: bool
     """Word times have a verified error bound."""
+    reads_figures: bool
+    """It reads numbers, abbreviations and signs itself, and takes phonemes."""
 
 
 TRAITS = {
-    "qwen_bpe": Traits(in_step=False, frames_per_row=3.6, exact_times=False),
-    "english_in_step": Traits(in_step=True, frames_per_row=1.0, exact_times=True),
+    "qwen_bpe": Traits(in_step=False, frames_per_row=3.6, exact_times=False, reads_figures=False),
+    "english_in_step": Traits(
+        in_step=True, frames_per_row=1.0, exact_times=True, reads_figures=True
+    ),
 }
 
 
@@ -56,7 +60,9 @@ def load_front_end(name: str, folder: Path) -> tuple[FrontEnd, Traits]:
         )
     if name == "qwen_bpe":
         from playhead.engine.text.qwen_bpe import QwenBpeFrontEnd
+        from playhead.engine.text.spoken.reader import load_languages
 
+        load_languages()
         return QwenBpeFrontEnd(folder), TRAITS[name]
     from playhead.engine.text.english.front_end import EnglishFrontEnd
 

@@ -1,7 +1,8 @@
 """The Qwen2 byte-level BPE front end: text -> ids, released when later text can't change them.
 
 BPE works inside pre-tokens, so the ids of a text are those of its pre-tokens joined, and only
-the last pre-token (with the white space and combining marks at the end) is still open. Text a
+the last pre-token (with the white space and combining marks at the end) is still open. Scripts
+without spaces are cut inside their runs too, where no token reaches across (bpe_borders.py). Text a
 caller writes never becomes a control token: added tokens are left out of the tokenizer, so
 "<|im_end|>" is spoken as the characters it is. One tokenizer a folder, shared by all threads.
 """
@@ -16,6 +17,7 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from playhead.engine.errors import CheckpointError
+from playhead.engine.text.bpe_borders import BpeBorders
 from playhead.engine.text.unit import TextUnit
 
 _PATTERN = (
@@ -37,26 +39,28 @@ class QwenBpeFrontEnd:
     def __init__(self, folder: Path) -> None:
         """Load tokenizer.json, or vocab.json and merges.txt, of a checkpoint folder."""
         self._tokenizer = load_tokenizer(folder)
+        self._borders = load_borders(folder)
 
     def open(self) -> "QwenBpeStream":
         """Start a request's text."""
-        return QwenBpeStream(self._tokenizer)
+        return QwenBpeStream(self._tokenizer, self._borders)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One pre-token of the held text."""
+    """One pre-token of the held text, or a part of it that is final by itself."""
 
     start: int
     ids: tuple[int, ...]
 
 
 class QwenBpeStream:
-    """One request's text on its way to units; a unit is one pre-token."""
+    """One request's text on its way to units; a unit is one pre-token, or a part of a long one."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, borders: BpeBorders) -> None:
         """Start empty."""
         self._tokenizer = tokenizer
+        self._borders = borders
         self._held = ""
 
     def push(self, text: str) -> list[TextUnit]:
@@ -87,7 +91,7 @@ class QwenBpeStream:
         for token, word, offsets in zip(
             encoded.ids, encoded.word_ids, encoded.offsets, strict=True
         ):
-            if word != last_word:
+            if word != last_word or self._is_cut(starts[-1], offsets[0]):
                 starts.append(offsets[0])
                 ids.append([])
                 last_word = word
@@ -95,6 +99,9 @@ class QwenBpeStream:
         if starts:
             starts[0] = 0  # text that normalises to nothing goes with what follows
         return [_Piece(start, tuple(i)) for start, i in zip(starts, ids, strict=True)]
+
+    def _is_cut(self, start: int, at: int) -> bool:
+        return at > start and self._borders.cut_before(self._held, at)
 
     def _first_open(self, pieces: list[_Piece]) -> int:
         """Return the index of the first piece that later text may still change."""
@@ -140,6 +147,12 @@ def instruct_ids(folder: Path, im_start: int, im_end: int, instruct: str) -> tup
     tokenizer = load_tokenizer(folder)
     said = tokenizer.encode(f"user\n{instruct}", add_special_tokens=False).ids
     return (im_start, *said, im_end, *tokenizer.encode("\n", add_special_tokens=False).ids)
+
+
+@functools.cache
+def load_borders(folder: Path) -> BpeBorders:
+    """Return where runs of a folder's tokenizer can be cut; raises CheckpointError."""
+    return BpeBorders(load_tokenizer(folder))
 
 
 @functools.cache

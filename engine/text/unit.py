@@ -18,5 +18,6 @@ class TextUnit:
 
     Only front ends in step with the frames know them (half frames occur: a row holds two slots
     of 40 ms). The lead of the text over the sound is already in them: a first row that announces
-    the next frame's sound gives (1.0, ...). The end may lie in a later unit's rows.
+    the next frame's sound gives (1.0, ...), less what the voice comes before its rows. The end
+    may lie in a later unit's rows.
     """

@@ -15,6 +15,7 @@ from playhead.engine.profile import Profile, load_profile
 from playhead.worker.client import EngineClient
 from playhead.worker.thread_carrier import ThreadCarrier
 from tests.agents.fakes import Answer, ScriptedCarrier, WatchedCarrier
+from tests.agents.wire import serving
 
 
 def admits_always() -> Profile:
@@ -48,6 +49,24 @@ def make_tts() -> MakeTts:
         return playhead.TTS(engine=client, **options), carrier  # type: ignore[arg-type]
 
     return make
+
+
+@pytest_asyncio.fixture(params=["process", "wire"])
+async def any_tts(request: pytest.FixtureRequest, make_tts: MakeTts) -> AsyncIterator[MakeTts]:
+    """Return a factory of a TTS with a scripted engine: in this process, or behind a server."""
+    if request.param == "process":
+        yield make_tts
+        return
+    async with serving() as engine:
+        made: list[playhead.TTS] = []
+
+        def make(answer: Answer, **options: object) -> tuple[playhead.TTS, ScriptedCarrier]:
+            made.append(playhead.TTS(base_url=engine.url, **options))  # type: ignore[arg-type]
+            return made[-1], engine.play(answer)
+
+        yield make
+        for voice in made:
+            await voice.aclose()
 
 
 @dataclass

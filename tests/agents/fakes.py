@@ -25,6 +25,8 @@ from playhead.engine.messages import (
     Command,
     Done,
     Pcm,
+    Playback,
+    PlaybackSnapshot,
     Recording,
     Result,
     Submit,
@@ -43,6 +45,7 @@ class ScriptedCarrier:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.sent: list[Command] = []
+        self.playbacks: list[PlaybackSnapshot] = []
         self.running = False
 
     def start(self, on_results: OnResults, on_lost: OnLost) -> None:
@@ -52,6 +55,9 @@ class ScriptedCarrier:
     def send(self, command: Command) -> None:
         if not self.running:
             raise TransportError("no engine")
+        if isinstance(command, Playback):
+            self.playbacks.append(command.snapshot)
+            return
         self.sent.append(command)
         results = self.answer(command)
         if results:
@@ -128,12 +134,17 @@ def pcm(request_id: str, frame: int) -> Pcm:
 
 
 class WordSpeaker:
-    """Answers like an engine that speaks one frame a word, each word as soon as it is whole."""
+    """Answers like an engine that speaks a word in so many frames, as soon as it is whole."""
 
-    def __init__(self, estimated: bool = False) -> None:
+    def __init__(self, estimated: bool = False, frames_per_word: int = 1) -> None:
         self.estimated = estimated
+        self.frames_per_word = frames_per_word
         self._text: dict[str, str] = {}
         self._frames: dict[str, int] = {}
+
+    @property
+    def word_s(self) -> float:
+        return self.frames_per_word * FRAME_SAMPLES / SAMPLE_RATE_HZ
 
     def __call__(self, command: Command) -> list[Result]:
         if isinstance(command, Submit):
@@ -155,9 +166,11 @@ class WordSpeaker:
         for piece in pieces:
             frame = self._frames[request_id]
             at_s = frame * FRAME_SAMPLES / SAMPLE_RATE_HZ
-            word = Word(piece, at_s, at_s + 0.08)
-            out += [Words(request_id, (word,), self.estimated), pcm(request_id, frame)]
-            self._frames[request_id] += 1
+            word = Word(piece, at_s, at_s + self.word_s)
+            out.append(Words(request_id, (word,), self.estimated))
+            for _ in range(self.frames_per_word):
+                out.append(pcm(request_id, self._frames[request_id]))
+                self._frames[request_id] += 1
         if closed:
             frames = self._frames[request_id]
             out.append(Done(request_id, "stop", frames * FRAME_SAMPLES, frames))
@@ -170,12 +183,15 @@ def silent(command: Command) -> list[Result]:
 
 
 class ScriptedLLM(llm.LLM[Never]):
-    """Replies with the next of its texts, token by token."""
+    """Replies with the next of its texts, token by token, or with a call of a tool."""
 
-    def __init__(self, *replies: str, token_s: float = 0.0) -> None:
+    def __init__(self, *replies: str | dict[str, str], token_s: float = 0.0) -> None:
         super().__init__()
         self.replies = list(replies)
         self.token_s = token_s
+
+    def on_token(self, number: int) -> None:
+        """Called as each token of a reply is written."""
 
     def chat(
         self,
@@ -195,7 +211,14 @@ class ScriptedLLM(llm.LLM[Never]):
 class _ScriptedStream(llm.LLMStream):
     async def _run(self) -> None:
         assert isinstance(self._llm, ScriptedLLM)
-        for token in tokens(self._llm.replies.pop(0)):
+        reply = self._llm.replies.pop(0)
+        if isinstance(reply, dict):
+            call = llm.FunctionToolCall(call_id=utils.shortuuid(), **reply)
+            delta = llm.ChoiceDelta(role="assistant", tool_calls=[call])
+            self._event_ch.send_nowait(llm.ChatChunk(id=utils.shortuuid(), delta=delta))
+            return
+        for number, token in enumerate(tokens(reply)):
+            self._llm.on_token(number)
             delta = llm.ChoiceDelta(role="assistant", content=token)
             self._event_ch.send_nowait(llm.ChatChunk(id=utils.shortuuid(), delta=delta))
             await asyncio.sleep(self._llm.token_s)
@@ -266,15 +289,23 @@ def samples_of(frames: list[rtc.AudioFrame]) -> bytes:
 
 @asynccontextmanager
 async def session_of(
-    voice: tts.TTS[Any], model: ScriptedLLM
+    voice: tts.TTS[Any],
+    model: ScriptedLLM,
+    agent: Agent | None = None,
+    sink: RealTimeSink | None = None,
+    filters: bool = True,
 ) -> AsyncIterator[tuple[AgentSession[None], RealTimeSink]]:
     """Start a session without a room whose replies are heard by a real-time sink."""
     session: AgentSession[None] = AgentSession(
-        llm=model, tts=voice, use_tts_aligned_transcript=True, user_away_timeout=None
+        llm=model,
+        tts=voice,
+        use_tts_aligned_transcript=True,
+        user_away_timeout=None,
+        tts_text_transforms=NOT_GIVEN if filters else None,
     )
-    sink = RealTimeSink()
+    sink = sink or RealTimeSink()
     session.output.audio = sink
-    await session.start(Agent(instructions="Help."))
+    await session.start(agent or Agent(instructions="Help."))
     try:
         yield session, sink
     finally:

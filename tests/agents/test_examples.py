@@ -20,7 +20,14 @@ from playhead.worker.listener import Listener
 from playhead.worker.permissions import RoomPolicy
 from playhead.worker.session import RoomSession
 from tests.agents.conftest import RealEngine
-from tests.agents.fakes import ScriptedCarrier, ScriptedLLM, WordSpeaker, tokens, until
+from tests.agents.fakes import (
+    ScriptedCarrier,
+    ScriptedLLM,
+    WordSpeaker,
+    session_of,
+    tokens,
+    until,
+)
 
 AGENTS = Path(__file__).parents[2] / "agents"
 REPLY = "Take the second left after the bridge."
@@ -44,13 +51,18 @@ def lend() -> Iterator[Any]:
 
 @asynccontextmanager
 async def job_of(
-    voice_bot: ModuleType, model: ScriptedLLM, access: Access | None, **job: Any
+    example: ModuleType,
+    model: ScriptedLLM,
+    access: Access | None,
+    entry: str = "answer_callers",
+    stt: object | None = None,
+    **job: Any,
 ) -> AsyncIterator[None]:
-    """Run the voice bot's entry as a job of its own thread."""
+    """Run an example's entry as a job of its own thread; it hears nothing unless `stt` does."""
 
     def prepare(process: JobProcess) -> None:
-        voice_bot.prepare(process)
-        process.userdata["llm"] = model
+        example.prepare(process)
+        process.userdata.update(llm=model, stt=stt)
 
     playhead.TTS().prewarm()  # as the example does when it is run
     reach = access or Access("ws://127.0.0.1:9", "key", "secret" * 6)
@@ -64,7 +76,7 @@ async def job_of(
             host="127.0.0.1",
             port=0,
         )
-        server.rtc_session(voice_bot.answer_callers)
+        server.rtc_session(getattr(example, entry))
         started = asyncio.Event()
         server.on("worker_started", started.set)
         running = asyncio.create_task(server.run(devmode=True, unregistered=True))
@@ -87,6 +99,17 @@ async def test_voice_bot_greets_in_a_job_without_a_server(lend: Any) -> None:
         await until(lambda: bool(carrier.of(Close)))
     text = "".join(getattr(command, "text", "") for command in carrier.sent)
     assert text == voice_bot.GREETING
+
+
+async def test_voice_bot_thinks_with_any_llm_of_openais_protocol(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLM_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("LLM_MODEL", "some-model")
+    process = JobProcess(executor_type=JobExecutorType.THREAD, user_arguments=None, http_proxy=None)
+    load_example("voice_bot").prepare(process)
+    assert process.userdata["llm"].model == "some-model"
+    assert str(process.userdata["llm"]._client.base_url) == "http://127.0.0.1:9/v1/"
 
 
 @pytest.mark.livekit
@@ -112,7 +135,9 @@ async def test_voice_bot_answers_and_is_interrupted_in_a_real_room(
         await caller.join(livekit_server.url, livekit_server.token("caller", room_name))
         chat = caller.room.local_participant
         await until(lambda: len(real_engine.carrier.of(Submit)) == 1 and real_engine.idle())
-        await until(lambda: voice_bot.GREETING in "".join(caller.captions))
+        # What is written before the caller's data channel is open has nobody to be sent to, so
+        # the greeting is asserted by its sound.
+        await until(lambda: bool(caller.recording.pcm().any()))
         await chat.send_text("Where?", topic="lk.chat")
         await until(lambda: len(real_engine.carrier.of(Submit)) == 2)
         await until(lambda: "second left" in "".join(caller.captions))
@@ -125,6 +150,28 @@ async def test_voice_bot_answers_and_is_interrupted_in_a_real_room(
         await until(real_engine.idle)
         assert caller.recording.pcm().any()
         await caller.leave()
+
+
+async def test_multilingual_speaks_in_the_voice_that_was_asked_for(lend: Any) -> None:
+    multilingual = load_example("multilingual")
+    carrier = ScriptedCarrier(WordSpeaker())
+    client = EngineClient(carrier)
+    client.start()
+    lend(client)
+    speech = playhead.TTS()
+    agent = multilingual.Polyglot(speech, await speech.list_voices())
+    assert "ada, bo" in agent.instructions and "english" in agent.instructions
+    call = {"name": "change_voice", "arguments": '{"voice": "bo", "language": "english"}'}
+    wrong = {"name": "change_voice", "arguments": '{"voice": "cy", "language": "english"}'}
+    model = ScriptedLLM("Hello there.", call, "I am bo now.", wrong, "Sorry.")
+    async with session_of(speech, model, agent) as (session, _):
+        await session.generate_reply(user_input="Hello?")
+        await session.generate_reply(user_input="Another voice, please.")
+        await session.generate_reply(user_input="And cy?")
+        voices = [(c.voice, c.language) for c in carrier.of(Submit)]
+        assert voices == [(None, "auto"), ("bo", "english"), ("bo", "english")]
+        outputs = [i.output for i in session.history.items if i.type == "function_call_output"]
+        assert "speaking as bo" in outputs[0] and "ada, bo" in outputs[1]
 
 
 @pytest.mark.livekit

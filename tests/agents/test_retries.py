@@ -135,9 +135,9 @@ def stop(frames: int) -> Answer:
     "first", [refuse("busy", 1.0), fail(0), fail(0, "transport"), stop(0)], ids=range(4)
 )
 async def test_what_broke_before_audio_is_tried_again(
-    make_tts: MakeTts, first: Answer, chunked: bool
+    any_tts: MakeTts, first: Answer, chunked: bool
 ) -> None:
-    voice, carrier = make_tts(Attempts(first, WordSpeaker()))
+    voice, carrier = any_tts(Attempts(first, WordSpeaker()))
     outcome = await speak(voice, chunked)
     assert outcome.samples == WHOLE and outcome.error is None
     assert outcome.recoverable == [True] and outcome.num_metrics == 1
@@ -156,9 +156,9 @@ async def test_what_broke_before_audio_is_tried_again(
     ids=range(4),
 )
 async def test_what_broke_after_audio_is_never_said_twice(
-    make_tts: MakeTts, first: Answer, kind: type[APIError], chunked: bool
+    any_tts: MakeTts, first: Answer, kind: type[APIError], chunked: bool
 ) -> None:
-    voice, carrier = make_tts(Attempts(first, WordSpeaker()))
+    voice, carrier = any_tts(Attempts(first, WordSpeaker()))
     outcome = await speak(voice, chunked)
     assert isinstance(outcome.error, kind) and not outcome.error.retryable
     assert outcome.recoverable == [False]
@@ -175,16 +175,16 @@ async def test_what_broke_after_audio_is_never_said_twice(
         ("text_too_long", 413),
     ],
 )
-async def test_bad_input_is_refused_once(make_tts: MakeTts, code: str, status: int) -> None:
-    voice, carrier = make_tts(refuse(code, None))
+async def test_bad_input_is_refused_once(any_tts: MakeTts, code: str, status: int) -> None:
+    voice, carrier = any_tts(refuse(code, None))
     outcome = await speak(voice)
     assert isinstance(outcome.error, APIStatusError)
     assert outcome.error.status_code == status and code in str(outcome.error.body)
     assert outcome.recoverable == [False] and len(carrier.of(Submit)) == 1
 
 
-async def test_a_busy_engine_is_asked_until_the_retries_are_used_up(make_tts: MakeTts) -> None:
-    voice, carrier = make_tts(refuse("busy", 1.0))
+async def test_a_busy_engine_is_asked_until_the_retries_are_used_up(any_tts: MakeTts) -> None:
+    voice, carrier = any_tts(refuse("busy", 1.0))
     outcome = await speak(voice)
     assert isinstance(outcome.error, APIStatusError) and outcome.error.status_code == 429
     assert outcome.recoverable == [True, True, True, False]
@@ -193,8 +193,8 @@ async def test_a_busy_engine_is_asked_until_the_retries_are_used_up(make_tts: Ma
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["stream", "synthesize"])
 @pytest.mark.parametrize("answer", [silent, lambda command: []], ids=["accepts", "hangs"])
-async def test_a_silent_engine_times_out(make_tts: MakeTts, answer: Answer, chunked: bool) -> None:
-    voice, carrier = make_tts(answer)
+async def test_a_silent_engine_times_out(any_tts: MakeTts, answer: Answer, chunked: bool) -> None:
+    voice, carrier = any_tts(answer)
     options = APIConnectOptions(max_retry=1, retry_interval=0.01, timeout=0.05)
     outcome = await speak(voice, chunked, options)
     assert isinstance(outcome.error, APITimeoutError)
@@ -202,8 +202,8 @@ async def test_a_silent_engine_times_out(make_tts: MakeTts, answer: Answer, chun
     assert [c.request_id for c in carrier.of(Cancel)] == [c.request_id for c in carrier.of(Submit)]
 
 
-async def test_a_writer_who_thinks_is_no_silent_engine(make_tts: MakeTts) -> None:
-    voice, carrier = make_tts(WordSpeaker())
+async def test_a_writer_who_thinks_is_no_silent_engine(any_tts: MakeTts) -> None:
+    voice, carrier = any_tts(WordSpeaker())
     options = APIConnectOptions(max_retry=0, timeout=0.05)
     async with voice.stream(conn_options=options) as stream:
         await asyncio.sleep(0.1)
@@ -218,8 +218,8 @@ async def test_a_writer_who_thinks_is_no_silent_engine(make_tts: MakeTts) -> Non
     assert len(carrier.of(Submit)) == 1
 
 
-async def test_an_engine_lost_in_mid_speech_gives_one_error(make_tts: MakeTts) -> None:
-    voice, carrier = make_tts(WordSpeaker())
+async def test_an_engine_lost_in_mid_speech_gives_one_error(any_tts: MakeTts) -> None:
+    voice, carrier = any_tts(WordSpeaker())
     events: list[tts.TTSError] = []
     voice.on("error", events.append)
     stream = voice.stream(conn_options=FAST)
@@ -235,8 +235,8 @@ async def test_an_engine_lost_in_mid_speech_gives_one_error(make_tts: MakeTts) -
     assert len(carrier.of(Submit)) == 1 and not carrier.of(Close)
 
 
-async def test_retries_start_over_with_all_the_text(make_tts: MakeTts) -> None:
-    voice, carrier = make_tts(Attempts(fail(0), fail(0), WordSpeaker()))
+async def test_retries_start_over_with_all_the_text(any_tts: MakeTts) -> None:
+    voice, carrier = any_tts(Attempts(fail(0), fail(0), WordSpeaker()))
     stream = voice.stream(conn_options=FAST)
     async with stream:
         stream.push_text("one ")

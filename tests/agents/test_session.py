@@ -1,6 +1,7 @@
 """The plugin inside an AgentSession without a room: turns, captions, history, interruption."""
 
 import pytest
+from livekit.agents import ErrorEvent
 from livekit.agents.metrics import TTSMetrics
 
 from playhead.engine.messages import Append, Cancel, Close, Submit
@@ -14,6 +15,7 @@ from tests.agents.fakes import (
     session_of,
     until,
 )
+from tests.agents.test_retries import Attempts, fail
 
 pytestmark = pytest.mark.slow
 
@@ -74,3 +76,21 @@ async def test_a_turn_without_words_leaves_the_session_alive(make_tts: MakeTts) 
         assert carrier.of(Submit) == []
         await session.generate_reply(user_input="Where?")
         assert len(carrier.of(Submit)) == 1 and errors == []
+
+
+@pytest.mark.parametrize("frames", [0, 3], ids=["before audio", "in mid speech"])
+async def test_an_engine_that_fails_is_one_clear_error_and_the_session_lives(
+    any_tts: MakeTts, frames: int
+) -> None:
+    voice, _carrier = any_tts(Attempts(*[fail(frames)] * (1 if frames else 4), WordSpeaker()))
+    errors: list[ErrorEvent] = []
+    async with session_of(voice, ScriptedLLM(REPLY, REPLY)) as (session, sink):
+        session.on("error", errors.append)
+        await session.generate_reply(user_input="Where?")
+        final = [event for event in errors if not event.error.recoverable]
+        assert len(final) == 1 and len(errors) == (1 if frames else 4)
+        assert "failed" in str(final[0].error.error)
+        await session.generate_reply(user_input="And now?")
+        assert samples_of(sink.frames) == b"".join(map(frame_pcm, range(NUM_WORDS)))
+        assert said(session)[-1] == (REPLY, False)
+        assert len(errors) == (1 if frames else 4)

@@ -129,7 +129,7 @@ def graph_times(runner: CudaRunner) -> None:
         tell(**figures)
     counts, times = [], []
     for streams, frames in CODEC_SHAPES:
-        runner.codec(slots[:streams], np.ones((streams, frames, 16), np.int16))
+        runner.launch_codec(slots[:streams], np.ones((streams, frames, 16), np.int16)).result()
         took = median_ms(runner, runner.codec_replays[streams, frames][0], 25, CONTEXT)
         tell(**{f"codec_ms_{streams}x{frames}": took})
         counts.append(streams * frames)
@@ -236,11 +236,11 @@ def bare_prompt_model(config: ModelConfig) -> Any:
 
 def eager_baseline(config: ModelConfig) -> None:
     """Time plain eager PyTorch in bf16 beside the graphs: the naive baseline."""
-    from playhead.engine.runner import ModelRunner
+    from playhead.engine.eager_runner import EagerRunner
 
     main = main_tensors(config, "cuda", torch.bfloat16)
     model = BareModel(config, main, codec_tensors(config, "cuda"))
-    eager = ModelRunner(model, 8, 64)
+    eager = EagerRunner(model, 8, 64)
     slots = list(range(1, 9))
     for slot in slots:
         eager.open(slot, plain_prompt(model), SAMPLING, slot)

@@ -162,10 +162,11 @@ def variants() -> None:
 def main() -> None:
     """Record the frame, prompt, join and codec bodies at true shapes and compile them."""
     from playhead.engine.cuda_codec import CodecBody, held_values
-    from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
+    from playhead.engine.cuda_frame import FrameBody, FrameBuffers, FramePlan, PromptBody
     from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState
     from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES
     from playhead.kernels import frame
+    from playhead.kernels.predictor import PredictorPlan
     from tests.bench.true_shapes import true_config, true_weights
 
     config = true_config(talker_layers=1)
@@ -176,6 +177,10 @@ def main() -> None:
     launches = Launches()
     for rows in (8, 64):
         record(FrameBody(weights, talker, buffers, rows).run, launches)
+    plans = (PredictorPlan(132), PredictorPlan(128, num_warps=8, num_stages=3))
+    for rows, plan in ((8, plans[0]), (64, plans[0]), (32, plans[1])):
+        body = FrameBody(weights, talker, buffers, rows, FramePlan(persistent=plan))
+        record(body.run, launches)
     record(PromptBody(weights, talker, buffers, 16).run, launches)
     joiners = torch.empty(4, 20 + talker.page_table.shape[1], dtype=torch.int32, device="meta")
 
@@ -188,8 +193,9 @@ def main() -> None:
     arena = Arena(held_values(codec, state.pasts_of, 64, 8), codec.tables)
     flat = torch.empty(512 * (CODEBOOKS + 1), dtype=torch.int32, device="meta")
     samples = torch.empty(512 * FRAME_SAMPLES, device="meta")
+    pcm = torch.empty(512 * FRAME_SAMPLES + 256, dtype=torch.int16, device="meta")
     for streams, frames in ((1, 1), (8, 1), (8, 4), (64, 8)):
-        body = CodecBody(codec, state, arena, streams, frames, flat[streams:], flat, samples)
+        body = CodecBody(codec, state, arena, streams, frames, flat[streams:], flat, samples, pcm)
         record(body.run, launches)
     record(variants, launches)
     print(f"{len(launches.sources)} distinct launches")

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from playhead.engine.clock import PlaybackClock
+from playhead.engine.eager_runner import eager_runner
 from playhead.engine.engine import Engine
 from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.messages import (
@@ -24,9 +25,10 @@ from playhead.engine.messages import (
 )
 from playhead.engine.profile import Profile
 from playhead.engine.receiver import ReceiverEstimate
-from playhead.engine.runner import MakeRunner, eager_runner
+from playhead.engine.runner import MakeRunner
 from playhead.engine.units import FRAME_S, SAMPLE_BYTES
 
+SHORT = "Thanks for calling. How can I help you today?"
 TEACHER = Path(__file__).parents[1] / "data" / "teacher"
 
 
@@ -36,6 +38,11 @@ def recording(name: str) -> Recording:
     spans = zip(stored["words"], stored["start_frames"], stored["end_frames"], strict=True)
     words = tuple(Word(str(w), float(a) * FRAME_S, float(b) * FRAME_S) for w, a, b in spans)
     return Recording(stored["codes"].astype("<u2").tobytes(), words)
+
+
+def spoken(text: str = SHORT, request_id: str = "a", **given: object) -> Submit:
+    values = {"text": text, "closed": True, "seed": 5} | given
+    return Submit(request_id=request_id, **values)  # type: ignore[arg-type]
 
 
 class Driver:

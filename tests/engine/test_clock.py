@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playhead.engine.clock import PlaybackClock
+from playhead.engine.clock import GAP_FLOOR_S, PlaybackClock, total_s
 from playhead.engine.receiver import (
     BRIDGE_PRIOR_S,
+    EXPAND_S,
     MAX_BRIDGE_S,
     PACKET_PATH_S,
     PRIOR_S,
@@ -54,7 +55,28 @@ def test_silence_while_text_is_awaited_is_no_gap() -> None:
     clock.push(2_400, 10.0, 10.0)
     clock.starve()
     clock.push(2_400, 13.0, 13.0)
-    assert clock.gaps == []
+    assert clock.gaps == clock.stretches == []
+    assert [round(wait.duration_s, 3) for wait in clock.text_waits] == [2.9]
+
+
+def test_withheld_time_is_a_stretch_and_no_gap() -> None:
+    clock = playing()
+    clock.push(2_400, 10.0, 10.0)
+    clock.push(2_400, 10.15, 10.15, withheld=True)
+    clock.push(2_400, 10.40, 10.40)
+    assert [(s.at_sample, round(s.duration_s, 3)) for s in clock.stretches] == [(2_400, 0.05)]
+    assert [(g.at_sample, round(g.duration_s, 3)) for g in clock.gaps] == [(4_800, 0.15)]
+    assert clock.exited_samples(10.16) == 2_640, "the sender's time stood still"
+
+
+def test_withheld_time_is_no_stretch_when_text_was_awaited_or_it_was_cut() -> None:
+    for why in ("starve", "clear", "pause"):
+        clock = playing()
+        clock.push(2_400, 10.0, 10.0)
+        clock.starve() if why == "starve" else getattr(clock, why)(10.1)
+        clock.resume()
+        clock.push(2_400, 10.5, 10.5, withheld=True)
+        assert clock.stretches == clock.gaps == [] and len(clock.text_waits) == (why == "starve")
 
 
 def test_clear_takes_back_what_has_not_left() -> None:
@@ -86,10 +108,10 @@ def test_heard_trails_exit_by_the_prior_without_reports() -> None:
 
 def test_heard_follows_reports_while_they_come() -> None:
     receiver = ReceiverEstimate()
-    report = ReceiverReport(jitter_buffer_s=0.03, target_s=0.04, rtt_s=0.02)
+    report = ReceiverReport(jitter_buffer_s=0.03, target_s=0.01, rtt_s=0.02)
     receiver.report(report, 10.0)
     assert receiver.delay_s(10.1) == pytest.approx(PACKET_PATH_S + 0.01 + 0.03)
-    assert receiver.bridge_s(10.1) == pytest.approx(0.04)
+    assert receiver.bridge_s(10.1) == pytest.approx(0.01 + EXPAND_S)
     late_s = 10.0 + REPORT_LIFE_S + 0.1
     assert receiver.delay_s(late_s) == PRIOR_S["web"]
     assert receiver.bridge_s(late_s) == BRIDGE_PRIOR_S
@@ -118,6 +140,35 @@ def test_absurd_report_is_named(field: str, value: float) -> None:
     values = {"jitter_buffer_s": 0.03, "target_s": 0.04, "rtt_s": 0.02, field: value}
     problem = ReceiverReport(**values).problem()
     assert problem is not None and field in problem
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["in time", "withheld", "silent", "starved"]),
+            st.integers(1, 4_800),
+            st.floats(GAP_FLOOR_S * 2, 0.5),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_sound_and_breaks_of_every_kind_fill_the_time(chunks: list[tuple[str, int, float]]) -> None:
+    clock, end_s, first_s = playing(), 10.0, 10.0
+    expected = {"withheld": 0.0, "silent": 0.0, "starved": 0.0}
+    for number, (kind, num_samples, late_s) in enumerate(chunks):
+        late_s = late_s if number and kind != "in time" else 0.0
+        if late_s:
+            expected[kind] += late_s
+        if kind == "starved":
+            clock.starve()
+        clock.push(num_samples, end_s + late_s, end_s + late_s, withheld=kind == "withheld")
+        end_s += late_s + samples_to_s(num_samples)
+    told = {"withheld": clock.stretches, "silent": clock.gaps, "starved": clock.text_waits}
+    for kind, breaks in told.items():
+        assert total_s(breaks) == pytest.approx(expected[kind], abs=1e-6)
+    spoken_s = samples_to_s(clock.pushed_samples)
+    assert clock.dry_at_s(0.0) - first_s == pytest.approx(spoken_s + sum(expected.values()))
 
 
 Step = tuple[str, float, int]

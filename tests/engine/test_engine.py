@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from playhead.engine.eager_runner import EagerRunner, eager_runner
 from playhead.engine.messages import (
     Accepted,
     Append,
@@ -25,16 +26,9 @@ from playhead.engine.messages import (
 )
 from playhead.engine.models.loader import Model
 from playhead.engine.profile import Profile
-from playhead.engine.runner import FrameResult, ModelRunner, eager_runner
+from playhead.engine.runner import FrameResult
 from playhead.engine.units import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
-from tests.engine.driver import Driver, recording
-
-SHORT = "Thanks for calling. How can I help you today?"
-
-
-def spoken(text: str = SHORT, request_id: str = "a", **given: object) -> Submit:
-    values = {"text": text, "closed": True, "seed": 5} | given
-    return Submit(request_id=request_id, **values)  # type: ignore[arg-type]
+from tests.engine.driver import SHORT, Driver, recording, spoken
 
 
 def same_speech(one: NDArray[np.int16], other: NDArray[np.int16]) -> bool:
@@ -201,7 +195,7 @@ def test_cancel_frees_the_slot_within_a_step_and_nothing_follows() -> None:
     driver.step()
     assert driver.done("a").reason == "cancelled"
     assert driver.engine.metrics.frame_steps <= frames + 1
-    assert len(driver.engine._free_slots) == driver.engine.profile.max_streams
+    assert len(driver.engine._stages.free_slots) == driver.engine.profile.max_streams
     results = list(driver.results["a"])
     driver.run(1.0)
     assert driver.results["a"] == results
@@ -249,7 +243,7 @@ def test_bad_input_is_refused_and_harms_nobody(change: dict[str, object], code: 
     refused = driver.results["bad"][-1]
     assert isinstance(refused, Refused) and refused.code == code
     assert driver.done("good").reason == "stop"
-    assert len(driver.engine._free_slots) == driver.engine.profile.max_streams
+    assert len(driver.engine._stages.free_slots) == driver.engine.profile.max_streams
 
 
 def test_same_id_twice_is_refused() -> None:
@@ -290,20 +284,6 @@ def test_too_much_text_is_named() -> None:
     assert isinstance(failed, Failed) and failed.code == "text_too_long"
 
 
-def test_full_house_is_refused_with_a_time_to_retry() -> None:
-    driver = Driver(Profile(max_streams=2))
-    for name in "abc":
-        driver.submit(spoken(request_id=name))
-    driver.finish("c")
-    refused = driver.results["c"][-1]
-    assert isinstance(refused, Refused) and refused.code == "busy"
-    assert refused.retry_s is not None and refused.retry_s > 0
-    driver.finish("a", "b")
-    driver.submit(spoken(request_id="d"))
-    driver.finish("d")
-    assert driver.done("d").reason == "stop"
-
-
 def test_max_frames_ends_with_length() -> None:
     driver = Driver()
     driver.submit(spoken(max_frames=7))
@@ -331,7 +311,7 @@ def test_text_without_a_full_stop_is_cut_at_a_word() -> None:
     assert "".join(w.text for w in driver.words("a")) == text
 
 
-class BrokenRunner(ModelRunner):
+class BrokenRunner(EagerRunner):
     """A runner whose named call fails once, or whose codec returns NaN for one slot."""
 
     broken: str = ""
@@ -357,7 +337,7 @@ class BrokenRunner(ModelRunner):
 def test_failed_step_ends_its_request_and_the_engine_goes_on(broken: str) -> None:
     runners: list[BrokenRunner] = []
 
-    def make(model: Model, profile: Profile) -> ModelRunner:
+    def make(model: Model, profile: Profile) -> EagerRunner:
         eager = eager_runner(model, profile)
         eager.__class__ = BrokenRunner
         assert isinstance(eager, BrokenRunner)

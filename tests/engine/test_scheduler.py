@@ -25,7 +25,10 @@ def row(**given: object) -> dict[str, object]:
         "needs_prefill": False,
         "can_frame": True,
         "undecoded": 0,
+        "flying": 0,
         "slack_s": 0.6,
+        "bridge_s": 0.0,
+        "prompt_rows": 0,
         "frozen": False,
     }
     return values | given
@@ -37,6 +40,7 @@ STARTING = {"audible": False, "slack_s": 0.0, "arrival_s": NOW_S - 0.01}
 def columns(*rows: dict[str, object]) -> Columns:
     kinds = {"audible": np.bool_, "needs_prefill": np.bool_, "can_frame": np.bool_}
     kinds |= {"frozen": np.bool_, "kind": np.int64, "undecoded": np.int64}
+    kinds |= {"flying": np.int64, "prompt_rows": np.int64}
     arrays = {
         name: np.array([r[name] for r in rows], kinds.get(name, np.float64)) for name in row()
     }
@@ -98,6 +102,51 @@ def test_speculative_before_offline_after_live() -> None:
     offline = row(kind=OFFLINE, audible=False, slack_s=0.0)
     assert plan(offline, waiting).frame == (1, 0)
     assert plan(waiting, row(slack_s=0.1), row(slack_s=0.2)).frame == (1, 2)
+
+
+def test_prompt_and_first_frame_share_a_step() -> None:
+    joiner = row(**STARTING, needs_prefill=True)
+    result = plan(joiner, row(slack_s=0.9))
+    assert result.prefill == (0,) and result.frame == (0, 1)
+
+
+def test_long_prompt_waits_until_nobody_is_made_late_by_it() -> None:
+    joiner = row(**STARTING, needs_prefill=True, prompt_rows=300)
+    late = schedule(columns(row(slack_s=0.5), joiner), NOW_S, PROFILE, 0.05, prompt_row_s=0.002)
+    assert late.prefill == () and late.frame == (0,), "others build the slack it takes"
+    safe = schedule(columns(row(slack_s=0.7), joiner), NOW_S, PROFILE, 0.05, prompt_row_s=0.002)
+    assert safe.prefill == (1,) and safe.frame[0] == 1
+    alone = schedule(columns(row(frozen=True), joiner), NOW_S, PROFILE, 0.05, prompt_row_s=0.002)
+    assert alone.prefill == (1,)
+
+
+def test_stored_prompts_never_wait() -> None:
+    joiners = [row(**STARTING, needs_prefill=True, prompt_rows=n) for n in (0, 4_000, 0)]
+    result = schedule(columns(row(slack_s=0.1), *joiners), NOW_S, PROFILE, 0.05, 0.002)
+    assert result.prefill == (1, 3)
+
+
+def test_prompt_longer_than_any_slack_runs_once_others_hold_their_target() -> None:
+    joiner = row(**STARTING, needs_prefill=True, prompt_rows=10_000)
+    result = schedule(columns(row(slack_s=0.95), joiner), NOW_S, PROFILE, 0.05, 0.002)
+    assert result.prefill == (1,)
+
+
+def test_frames_in_flight_count_as_ahead() -> None:
+    assert plan(row(slack_s=0.3, flying=3)).frame == ()
+    assert plan(row(slack_s=0.3)).frame == (0,)
+    assert plan(row(**STARTING, flying=13)).frame == ()
+
+
+def test_what_a_receiver_hides_is_spent_only_on_the_first_audio_of_others() -> None:
+    one = replace(PROFILE, max_rows=1, flat_rows=1)
+    old = STARTING | {"arrival_s": NOW_S - 2.0}
+    assert plan(row(slack_s=0.15), row(**old), profile=one).frame == (0,)
+    assert plan(row(slack_s=0.15, bridge_s=0.06), row(**old), profile=one).frame == (1,)
+    short = {"slack_s": 0.13, "undecoded": 1, "can_frame": False}
+    assert plan(row(**short), row(**STARTING)).codec[0].row == 0
+    assert plan(row(**short, bridge_s=0.06), row(**STARTING)).codec == ()
+    assert plan(row(**short, bridge_s=0.06)).codec[0].row == 0, "nobody waits: nothing is spent"
 
 
 def test_first_chunk_is_one_frame() -> None:

@@ -7,11 +7,11 @@ import torch
 from playhead.engine.cuda_runner import CudaRunner, GraphSizes
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
+from playhead.engine.eager_runner import EagerRunner
 from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Prompt, build_prompt
 from playhead.engine.models.synthetic import write_checkpoint
-from playhead.engine.runner import ModelRunner
 from tests.kernels.interpreter import ON_DEVICE
 
 pytestmark = pytest.mark.skipif(
@@ -42,8 +42,8 @@ def captured(model: Model) -> CudaRunner:
 
 
 @pytest.fixture(scope="module")
-def runners(model: Model) -> tuple[ModelRunner, CudaRunner]:
-    return ModelRunner(model, SIZES.max_streams, SIZES.segment_frames), captured(model)
+def runners(model: Model) -> tuple[EagerRunner, CudaRunner]:
+    return EagerRunner(model, SIZES.max_streams, SIZES.segment_frames), captured(model)
 
 
 def prompt(model: Model, voice: str, body: tuple[int, ...] = ()) -> Prompt:
@@ -55,9 +55,9 @@ def prompt(model: Model, voice: str, body: tuple[int, ...] = ()) -> Prompt:
 
 @pytest.mark.slow
 def test_frames_segments_and_samples_match_the_eager_runner(
-    model: Model, runners: tuple[ModelRunner, CudaRunner]
+    model: Model, runners: tuple[EagerRunner, CudaRunner]
 ) -> None:
-    """fp32: the same codes in sampled and greedy rows, samples within 1e-5 of a peak above 0.1."""
+    """fp32: the same codes in sampled and greedy rows, samples within one step of 16 bits."""
     slots, eager, mine = [3, 1], *runners
     before, codes, wanted_pcm, pcm = mine.captures, [], [], []
     for runner in runners:
@@ -77,9 +77,11 @@ def test_frames_segments_and_samples_match_the_eager_runner(
         codes.append(wanted.codes)
     pair = np.stack([frame[0] for frame in codes], 0)[None]
     for part in (pair[:, :1], pair[:, 1:]):
-        wanted_pcm.append(eager.codec([3], part))
-        pcm.append(mine.codec([3], part).copy())
-    assert np.abs(wanted_pcm[1]).max() > 0.1
+        wanted_pcm.append(eager.launch_codec([3], part).result().pcm)
+        result = mine.launch_codec([3], part).result()
+        assert not result.broken.any()
+        pcm.append(result.pcm.copy())
+    assert np.abs(wanted_pcm[1]).max() > 3_000
     for got, expected in zip(pcm, wanted_pcm, strict=True):
-        np.testing.assert_allclose(got, expected, atol=1e-5)
+        np.testing.assert_allclose(got, expected, atol=1)
     assert mine.captures == before

@@ -8,10 +8,10 @@ from playhead.engine.cuda_joins import Joins, SlotStart
 from playhead.engine.cuda_state import CodecState, PagePool, StateSizes, TalkerState, memory_table
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights
 from playhead.engine.errors import Busy
+from playhead.engine.flight import Flight
 from playhead.engine.graphs import (
     CODEC_ROW_FRAMES,
     FRAME_BATCHES,
-    Flight,
     PinnedRing,
     Recorder,
     codec_sizes,

@@ -179,7 +179,7 @@ def test_unspeakable_text_has_no_rows(front_end: EnglishFrontEnd) -> None:
 
 def test_word_rows_follow_one_another(front_end: EnglishFrontEnd) -> None:
     units = units_of(front_end, ["Your order number 4521 ships on March 3rd, today."])
-    first_row, last_end = 0, 1.0
+    first_row, last_end = 0, 0.5
     for unit in units:
         assert unit.word_rows is not None
         start, end = (first_row + at for at in unit.word_rows)
@@ -210,9 +210,9 @@ def test_rows_equal_the_checkpoint_tokenizer(front_end: EnglishFrontEnd) -> None
     assert tokenizer.encode(written(rows)).ids == rows
 
 
-def test_speech_starts_in_the_second_frame(front_end: EnglishFrontEnd) -> None:
+def test_speech_starts_one_slot_before_the_second_frame(front_end: EnglishFrontEnd) -> None:
     first = units_of(front_end, ["Hello."])[0]
-    assert first.word_rows is not None and first.word_rows[0] == 1.0
+    assert first.word_rows is not None and first.word_rows[0] == 0.5
     sounds = sounds_of_rows([first])
     assert sounds[0] not in (SILENCE, *PAUSES)
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from playhead.engine.clock import PlaybackClock
 from playhead.engine.receiver import ReceiverEstimate
-from playhead.worker.feed import FADE_S, LEAD_S, TICK_SAMPLES, FeedLine
+from playhead.worker.feed import LEAD_S, FeedLine
+from playhead.worker.pcm_queue import FADE_S, TICK_SAMPLES
 
 LOUD = 10_000
 FADE = round(FADE_S * 24000)

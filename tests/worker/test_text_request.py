@@ -25,6 +25,8 @@ def test_every_attribute_is_read_when_given() -> None:
             "top_k": "40",
             "predictor_top_p": "0.9",
             "max_frames": "100",
+            "normalize": "false",
+            "pronunciations": '{"SQL": "sequel"}',
             "lk.something": "ignored",
         },
         "stream",
@@ -39,6 +41,8 @@ def test_every_attribute_is_read_when_given() -> None:
         text_mode="full",
         sampling=Sampling(temperature=0.5, top_k=40, predictor_top_p=0.9),
         max_frames=100,
+        normalize=False,
+        pronunciations=(("SQL", "sequel"),),
     )
     assert isinstance(request.submit.sampling.top_k, int)
 
@@ -54,6 +58,10 @@ def test_every_attribute_is_read_when_given() -> None:
         ({"seed": "9" * 5000}, "whole number"),
         ({"temperature": "nan"}, "temperature is 'nan'"),
         ({"temperature": "warm"}, "a number"),
+        ({"normalize": "yes"}, "true, false"),
+        ({"pronunciations": "SQL=sequel"}, "JSON object of strings"),
+        ({"pronunciations": '{"a": 1}'}, "JSON object of strings"),
+        ({"pronunciations": '{"a": ""}'}, "respelling of 'a'"),
         ({"mode": "shout"}, "append, interrupt"),
         ({"text_mode": "half"}, "streaming, full"),
     ],

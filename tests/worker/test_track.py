@@ -11,7 +11,7 @@ from livekit import rtc
 from playhead.engine.clock import PlaybackClock
 from playhead.engine.receiver import ReceiverEstimate
 from playhead.worker import sdk_routing
-from playhead.worker.feed import TICK_S
+from playhead.worker.pcm_queue import TICK_S
 from playhead.worker.track import QueuedPump, find_tick_s, make_source, tick_of
 
 
@@ -22,12 +22,20 @@ def routed() -> None:
 
 
 async def test_ticks_keep_their_phase_when_probed_again() -> None:
+    """Most of eight probes agree to a millisecond; on a busy machine not at every try."""
     source = make_source()
-    first_s = await find_tick_s(source)
-    await asyncio.sleep(0.513)
-    second_s = await find_tick_s(source)
+    agree = 0
+    for _ in range(6):
+        ticks_s = []
+        for _ in range(8):
+            ticks_s.append(await find_tick_s(source))
+            await asyncio.sleep(0.0513)
+        lags_s = [[abs(math.remainder(a - b, TICK_S)) for a in ticks_s] for b in ticks_s]
+        agree = max(sum(lag_s < 0.001 for lag_s in lags) for lags in lags_s)
+        if agree >= 6:
+            break
     await source.aclose()
-    assert abs(math.remainder(second_s - first_s, TICK_S)) < 0.003
+    assert agree >= 6
 
 
 @pytest.mark.parametrize(
@@ -58,7 +66,7 @@ async def test_all_samples_leave_when_pushed_and_the_clock_knows_when() -> None:
     pump.end(clock)
     loop = asyncio.get_running_loop()
     while clock.exited_samples(loop.time()) < 8 * 1920:
-        assert pump.dry_s() - loop.time() < 0.3
+        assert clock.dry_at_s(loop.time()) - loop.time() < 0.3
         await asyncio.sleep(0.02)
     task.cancel()
     await asyncio.wait([task])

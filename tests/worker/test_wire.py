@@ -51,7 +51,8 @@ def test_every_message_survives_when_cut_anywhere(sent: list[Any], cut: int) -> 
 def test_payloads_keep_their_fields_when_a_message_has_bytes() -> None:
     submit = Submit("r", recording=Recording(b"\x01\x02", (Word("a ", 0.0, 0.5),)))
     snapshot = PlaybackSnapshot("r", 1.0, 2, 1, 1.5, 0.0, 0, "playing", "exact")
-    for message in (submit, Pcm("r", 0, b"\x00\xff" * 960, 1), Playback(snapshot)):
+    said = Submit("r", normalize=False, pronunciations=(("SQL", "sequel"), ("Ng", "/ɪŋ/")))
+    for message in (submit, said, Pcm("r", 0, b"\x00\xff" * 960, 1), Playback(snapshot)):
         assert list(FrameBuffer().feed(encode(message))) == [message]
 
 
@@ -71,6 +72,8 @@ def test_payloads_keep_their_fields_when_a_message_has_bytes() -> None:
         (b'{"type":"Submit","request_id":"a","seed":true}', b"", "Submit.seed: got bool"),
         (b'{"type":"Submit","request_id":"a","seed":NaN}', b"", "NaN"),
         (b'{"type":"Submit","request_id":"a","text_mode":"loud"}', b"", "'loud'"),
+        (b'{"type":"Submit","request_id":"a","pronunciations":[["a"]]}', b"", "a list of 2"),
+        (b'{"type":"Submit","request_id":"a","pronunciations":[["a",1]]}', b"", "got int"),
         (b'{"type":"Submit","request_id":"a","sampling":3}', b"", "not an object"),
         (
             b'{"type":"Pcm","request_id":"a","start_sample":0,"pcm":4,"num_frames":1}',

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from playhead.engine.errors import InputError
 from playhead.engine.messages import Sampling, Submit
+from playhead.engine.text.pronunciations import (
+    MAX_PRONUNCIATIONS,
+    MAX_RESPELLING_CHARS,
+    MAX_WORD_CHARS,
+    check_pronunciations,
+)
 from playhead.worker.http.problem import Problem
 from playhead.worker.http.schema import Schema, check_object
 from playhead.worker.http.voices import AUTO, Models, Voices, check_language
@@ -19,6 +26,16 @@ TEMPERATURE = {**_NUMBER, "minimum": 0, "maximum": 10}
 TOP_K = {**_INTEGER, "minimum": 0, "maximum": 1 << 20}
 TOP_P = {**_NUMBER, "minimum": 0, "maximum": 1}
 _STAGE: dict[str, Schema] = {"temperature": TEMPERATURE, "top_k": TOP_K, "top_p": TOP_P}
+_PRONUNCIATIONS: Schema = {
+    "type": "object",
+    "maxProperties": MAX_PRONUNCIATIONS,
+    "propertyNames": {"maxLength": MAX_WORD_CHARS, "pattern": r"\S"},
+    "additionalProperties": {
+        "type": "string",
+        "maxLength": MAX_RESPELLING_CHARS,
+        "pattern": r"\S",
+    },
+}
 _SECOND_STAGE = ("subtalker", "predictor")
 """Both prefixes name the code predictor: the checkpoint's word and ours."""
 
@@ -71,6 +88,8 @@ def control_fields(known: Known) -> dict[str, Schema]:
         "seed": {**_INTEGER, "minimum": 0, "maximum": MAX_SEED},
         "max_new_tokens": {**_INTEGER, "minimum": 1, "maximum": MAX_FRAMES},
         "non_streaming_mode": _FLAG,
+        "normalize": _FLAG,
+        "pronunciations": _PRONUNCIATIONS,
         "do_sample": _FLAG,
         "subtalker_dosample": _FLAG,
         **_STAGE,
@@ -140,6 +159,8 @@ def read_controls(
         sampling=_sampling(given),
         seed=given.get("seed", 0),
         max_frames=given.get("max_new_tokens"),
+        normalize=given.get("normalize", True),
+        pronunciations=_pronunciations(given.get("pronunciations", {})),
     )
 
 
@@ -153,6 +174,15 @@ def open_names(schema: Schema) -> Schema:
     for each in ("instructions", "instruct"):  # the engine's own words say why it can't
         fields[each] = {"type": "string", "maxLength": MAX_INSTRUCTION_CHARS}
     return {**schema, "properties": fields}
+
+
+def _pronunciations(given: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    pairs = tuple(given.items())
+    try:
+        check_pronunciations(pairs)
+    except InputError as error:
+        raise Problem(400, error.code, str(error), param="pronunciations") from None
+    return pairs
 
 
 def _sampling(given: dict[str, Any]) -> Sampling:

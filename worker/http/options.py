@@ -26,6 +26,8 @@ class HttpOptions:
     """An open utterance without new text, or a connection without any message, ends after it."""
     stall_s: float = 30.0
     """A client that takes no audio for so long is dropped."""
+    traces: str | None = None
+    """Address of an OpenTelemetry collector; None traces nothing."""
     max_utterances: int = 8
     """Most utterances of one WebSocket at a time."""
 

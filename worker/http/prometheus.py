@@ -3,20 +3,29 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from playhead.engine.metrics import describe
+from playhead.engine.profile import Profile, sha256
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_ENGINE_GAUGES = frozenset({"live", "load"})
-_ENGINE_HELP = {
-    "load": "Predicted busy share or slot use, 0 to 1.",
-    "live": "Requests with a listener that hold a slot.",
-    "accepted": "Requests accepted.",
-    "refused": "Requests refused.",
-    "done": "Requests spoken to their end.",
-    "cancelled": "Requests cancelled.",
-    "failed": "Requests that broke.",
-    "late_chunks": "Chunks that missed their soft deadline.",
-    "unheard_samples": "Samples published and dropped unheard by interruptions.",
-    "first_audio_s_p50": "Median of first text to first audio of recent requests, seconds.",
-    "first_audio_s_p99": "99th percentile of the same.",
+_LOAD = "Predicted busy share against its limit, or slots in use: 0 to 1."
+_ROOM_HELP = {
+    "rooms": "Rooms entered.",
+    "started": "Speeches that began to sound.",
+    "finished": "Speeches heard to their end.",
+    "interrupted": "Speeches cut.",
+    "errors": "Speeches that ended with an error, refusals among them.",
+    "unauthorized": "Texts and interruptions of participants that may not.",
+    "heard_s": "Seconds of speech that reached the ear.",
+    "underruns": "Silences inside speeches that no missing text explains.",
+    "gap_s": "Seconds of them.",
+    "stretched_s": "Seconds in which nothing was sent and the receiver lengthened the sound.",
+    "text_wait_s": "Seconds of silence inside speeches whose text had not come.",
+    "reports_dropped": "Receiver reports over the rate, malformed, absurd, or from strangers.",
+}
+_WORKER_HELP = {
+    "ready": "1 while new rooms are taken.",
+    "load": "What the media server schedules by, 0 to 1: the engine's load, or rooms in use.",
+    "rooms": "Rooms now, silent ones included.",
 }
 
 
@@ -59,10 +68,29 @@ class HttpCounters:
 def engine_exposition(numbers: Mapping[str, float], load: float) -> str:
     """Return the engine's part of the page from its own plain numbers."""
     page = _Page()
-    for name, value in {**numbers, "load": load}.items():
-        gauge = name in _ENGINE_GAUGES or name.endswith(("_p50", "_p99"))
-        help_ = _ENGINE_HELP.get(name, f"{name.replace('_', ' ')} of the engine.")
-        page.add(f"engine_{name}", "gauge" if gauge else "counter", help_, value)
+    for name, value in numbers.items():
+        kind, help_ = describe(name)
+        page.add(f"engine_{name}", kind, help_, value)
+    page.add("engine_load", "gauge", _LOAD, load)
+    return page.text()
+
+
+def worker_exposition(rooms: Mapping[str, float], worker: Mapping[str, float]) -> str:
+    """Return the worker's part of the page: what its rooms counted, and how it stands."""
+    page = _Page()
+    for name, value in rooms.items():
+        page.add(f"room_{name}", "counter", _ROOM_HELP[name], value)
+    for name, value in worker.items():
+        page.add(f"worker_{name}", "gauge", _WORKER_HELP[name], value)
+    return page.text()
+
+
+def config_exposition(profile: Profile) -> str:
+    """Return the resolved profile's name and digest as labels of a constant 1."""
+    name = profile.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    page = _Page()
+    labels = f'{{profile="{name}",sha256="{sha256(profile)}"}}'
+    page.add("config_info", "gauge", "Resolved profile of the engine.", 1, labels)
     return page.text()
 
 

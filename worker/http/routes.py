@@ -5,7 +5,7 @@ from aiohttp import web
 from playhead.worker.http.edge import Edge
 from playhead.worker.http.openapi import document
 from playhead.worker.http.problem import Problem
-from playhead.worker.http.prometheus import CONTENT_TYPE, engine_exposition
+from playhead.worker.http.prometheus import CONTENT_TYPE, config_exposition, engine_exposition
 from playhead.worker.http.service import Service
 from playhead.worker.http.speech_route import SpeechRoute
 from playhead.worker.http.voices import OPENAI_VOICES
@@ -84,7 +84,8 @@ class Pages:
         """Return the counters of the service and its engine."""
         status = self._service.client.status()
         text = self._service.counters.exposition(self._service.ready)
-        text += engine_exposition(status.metrics, status.load)
+        text += config_exposition(self._service.profile)
+        text += engine_exposition(status.metrics, status.load if status.ready else 1.0)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def openapi(self, _: web.Request) -> web.Response:

@@ -59,7 +59,7 @@ def _check(name: str, value: Any, schema: Schema) -> Any:
     elif not isinstance(value, _KINDS[kind]) or (kind == "number" and isinstance(value, bool)):
         raise _wrong(name, type(value).__name__, kind)
     if kind == "object":
-        return check_object(value, schema)
+        return check_object(value, schema) if "properties" in schema else _map(name, value, schema)
     if kind == "string":
         _check_string(name, value, schema)
     if kind in ("integer", "number"):
@@ -67,6 +67,14 @@ def _check(name: str, value: Any, schema: Schema) -> Any:
     if "enum" in schema and value not in schema["enum"]:
         raise _wrong(name, "another value", ", ".join(map(str, schema["enum"])))
     return value
+
+
+def _map(name: str, value: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Check an object whose keys the caller chooses; their length is left to its own reader."""
+    if len(value) > schema["maxProperties"]:
+        message = f"{name} has {len(value)} entries, most are {schema['maxProperties']}"
+        raise Problem(400, CODE, message, param=name)
+    return {key: _check(name, each, schema["additionalProperties"]) for key, each in value.items()}
 
 
 def _check_any(name: str, value: Any, choices: list[Schema]) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from playhead.engine.errors import InputError, PlayheadError
 from playhead.engine.messages import Submit
+from playhead.engine.profile import Profile
 from playhead.worker.client import EngineClient, Utterance
 from playhead.worker.http.fields import Known
 from playhead.worker.http.keys import Account, KeyRing
@@ -18,6 +19,7 @@ from playhead.worker.http.options import HttpOptions
 from playhead.worker.http.problem import Problem
 from playhead.worker.http.prometheus import HttpCounters
 from playhead.worker.http.voices import Models, Voices
+from playhead.worker.tracing import Traced, Traces
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +31,18 @@ NOT_READY_RETRY_S = 2.0
 class Service:
     """The speaking side of the HTTP service; routes are its clients."""
 
-    def __init__(self, client: EngineClient, options: HttpOptions) -> None:
+    def __init__(
+        self, client: EngineClient, options: HttpOptions, profile: Profile | None = None
+    ) -> None:
         """Take a client that may not be started yet. Raises ConfigError for a bad keys file."""
         self.client = client
+        self.profile = profile or Profile()
         self.options = options
         self.keys = KeyRing(options.keys_file, options.keys)
         self.counters = HttpCounters()
+        self.traces = Traces(options.traces)
         self.draining = False
+        self._traced: dict[str, Traced] = {}
         self._aliases = Voices(options.voice_aliases)
         self._models = Models(options.model)
         self._warm = False
@@ -70,12 +77,21 @@ class Service:
 
         Raises Busy, InputError, TransportError or Problem.
         """
-        utterance = await self.client.submit(submit)
-        self.counters.utterances += 1
-        try:
-            yield utterance
-        finally:
-            utterance.cancel()
+        with self.traces.utterance(submit.request_id, submit.live) as traced:
+            utterance = await self.client.submit(submit)
+            self.counters.utterances += 1
+            self._traced[submit.request_id] = traced
+            try:
+                yield utterance
+            finally:
+                self._traced.pop(submit.request_id, None)
+                utterance.cancel()
+
+    def handed(self, request_id: str, num_samples: int) -> None:
+        """Count samples that went to the client of a request."""
+        self.counters.audio_samples += num_samples
+        if (traced := self._traced.get(request_id)) is not None:
+            traced.audio()
 
     @contextlib.contextmanager
     def holding(self, account: Account) -> Iterator[None]:

@@ -55,7 +55,8 @@ class SpeechRoute:
         async for result in utterance:
             if isinstance(result, Pcm):
                 made.push(result.pcm)
-                self._service.counters.audio_samples += len(result.pcm) // SAMPLE_BYTES
+                num_samples = len(result.pcm) // SAMPLE_BYTES
+                self._service.handed(asked.submit.request_id, num_samples)
             elif isinstance(result, Done):
                 reason = result.reason
         content_type = FORMAT_TABLE[asked.response_format].content_type
@@ -101,7 +102,7 @@ class _Sender:
 
     async def audio(self, pcm: bytes) -> None:
         """Send a chunk; returns when the client's connection took it."""
-        self._service.counters.audio_samples += len(pcm) // SAMPLE_BYTES
+        self._service.handed(self._asked.submit.request_id, len(pcm) // SAMPLE_BYTES)
         await self._audio_bytes(self._encoder.push(pcm))
 
     async def done(self, done: Done) -> None:

@@ -218,7 +218,7 @@ class Spoken:
             await self._outlet.audio(frame, lambda: self._sent(start_sample + num_samples))
 
     def _sent(self, end_sample: int) -> None:
-        self._service.counters.audio_samples += end_sample - self._total.samples
+        self._service.handed(self._submit.request_id, end_sample - self._total.samples)
         self._total.samples = end_sample
 
     def _send_words(self, words: Words, base_samples: int) -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from playhead.engine.errors import CheckpointError
+from playhead.engine.text.english.phonemes import SOUNDS_OPEN
 
 LEXICON_FILE = "lexicon.txt.gz"
 VOWELS = frozenset("AIOWYiuæɑɔəɛɜɪʊʌ")
@@ -81,7 +82,10 @@ class Lexicon:
         """Return the phonemes of a spoken word, one string a sounding word.
 
         A capital is a letter's name; an acronym that is no word is spelled, so several strings.
+        What begins with SOUNDS_OPEN is phonemes already.
         """
+        if word[0] == SOUNDS_OPEN:
+            return [word[1:]]
         low = word.lower()
         if word.isupper() and word not in ("I", "OK"):
             if len(word) == 1:

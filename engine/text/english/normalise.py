@@ -23,11 +23,13 @@ from playhead.engine.text.english.abbreviations import (
     TITLES,
     UNITS,
 )
+from playhead.engine.text.english.phonemes import SOUNDS_CLOSE, SOUNDS_OPEN
 
 _DRESSING = re.compile(r"[*_`~|<>\[\]{}\"“”„«»]+")
 _SCAN = re.compile(
     rf"""
-    (?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)\S*\w|[\w-]+(?:\.[\w-]+)*\.(?:{DOMAINS})\b)
+    (?P<sounds>{SOUNDS_OPEN}[^{SOUNDS_CLOSE}]+{SOUNDS_CLOSE}(?:'s\b)?)
+  | (?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)\S*\w|[\w-]+(?:\.[\w-]+)*\.(?:{DOMAINS})\b)
   | (?P<money>[$€£]\s?\d[\d,]*(?:\.\d+)?)(?P<scale>(?:k|m|bn?)\b)?
   | (?P<iso>\b(?:19|20)\d\d-\d\d?-\d\d?\b)
   | (?P<slash_date>\b\d\d?/\d\d?/(?:\d{{4}}|\d\d)\b)
@@ -119,6 +121,11 @@ class _Reader:
 
     def _say(self, words: str) -> None:
         self.out.extend(words.split())
+
+    def _read_sounds(self, match: re.Match[str], core: str) -> None:
+        phonemes = match.group("sounds").removesuffix("'s")
+        ending = "z" if phonemes != match.group("sounds") else ""
+        self.out.append(phonemes.removesuffix(SOUNDS_CLOSE) + ending)
 
     def _read_mail(self, match: re.Match[str], core: str) -> None:
         address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match.group("mail"), flags=re.I)

@@ -32,6 +32,8 @@ STRESSED_IDS = frozenset(SOUND_IDS["ˈ" + v] for v in VOWELS)
 PAIR_BASE = 256
 """Text id of the row (silence, silence); ids below are the tokenizer's bytes."""
 NUM_PAIRS = NUM_SOUNDS * NUM_SOUNDS
+SOUNDS_OPEN, SOUNDS_CLOSE = "\ue000", "\ue001"
+"""Stand around phonemes inside a text: private characters, which cleaned text does not hold."""
 WRITTEN_BASE = 0x4E00
 """Code point of the character that stands for the row (silence, silence)."""
 
@@ -46,6 +48,17 @@ def sounds_of(pronunciation: str) -> list[int]:
         if sound is not None:
             ids.append(sound)
     return ids
+
+
+def is_pronunciation(text: str) -> bool:
+    """Say whether a word is made of this alphabet's phonemes, with stress before vowels only."""
+    parts = ["".join(part) for part in _SOUND.findall(text)]
+    return (
+        bool(parts)
+        and "".join(parts) == text
+        and all(p in SOUND_IDS for p in parts)
+        and not ({SILENCE, GAP, *PAUSES} & set(parts))
+    )
 
 
 def row_id(first: int, second: int) -> int:

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from playhead.engine.eager_runner import EagerRunner
 from playhead.engine.messages import Sampling
 from playhead.engine.models.code_predictor import CodePredictor
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Prompt, build_prompt
 from playhead.engine.models.synthetic import write_checkpoint
 from playhead.engine.models.talker import Talker
-from playhead.engine.runner import ModelRunner
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"
 RECORD: dict[str, Any] = json.loads((GOLDENS / "reference.json").read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def text_id(model: Model, name: str, frame: int) -> int:
 
 def speak(model: Model, name: str, num_frames: int) -> np.ndarray:
     """Return the codes of at most num_frames frames, fewer when the model ends."""
-    runner = ModelRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
+    runner = EagerRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
     runner.open(1, prompt_of(model, name), model.resolve_sampling(GREEDY), seed=0)
     runner.prefill([1])
     frames = []
@@ -77,7 +77,7 @@ def speak(model: Model, name: str, num_frames: int) -> np.ndarray:
 def test_prompt_rows_when_laid_out(models: dict[str, Model], name: str) -> None:
     model = models[CASES[name]["shape"]]
     prompt = prompt_of(model, name)
-    runner = ModelRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
+    runner = EagerRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
     with torch.inference_mode():
         rows = runner.prompt_rows(prompt, 0, prompt.num_rows)
         first = torch.tensor([text_id(model, name, 0)])
@@ -124,7 +124,7 @@ def test_samples_when_decoded_frame_by_frame(models: dict[str, Model], name: str
     model = models[CASES[name]["shape"]]
     wanted = ARRAYS[f"{name}.pcm"].numpy()
     codes = ARRAYS[f"{name}.codes"].numpy()[: len(wanted) // 1920]
-    runner = ModelRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
+    runner = EagerRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
     runner.codec_reset(1)
     samples = np.concatenate([runner.codec([1], frame[None, None])[0] for frame in codes])
     assert 0.1 < np.abs(wanted).max() < 1.0, "a clamped or silent golden hides differences"
@@ -153,7 +153,7 @@ def test_end_of_speech_when_best_from_the_start(tmp_path: Path) -> None:
 def test_end_of_speech_when_text_is_open(tmp_path: Path) -> None:
     row = ARRAYS["end3.row"]
     model = load_model(write_checkpoint(tmp_path, "tiny", dtype=torch.float32, eos_row=row))
-    runner = ModelRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
+    runner = EagerRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
     runner.open(1, prompt_of(model, "streaming"), model.resolve_sampling(GREEDY), seed=0)
     runner.prefill([1])
     for frame in range(6):

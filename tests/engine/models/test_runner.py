@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from playhead.engine.eager_runner import EagerRunner
 from playhead.engine.errors import InputError, TextTooLong, UnknownLanguage, UnknownVoice
 from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Prompt, build_prompt
 from playhead.engine.models.synthetic import write_checkpoint
-from playhead.engine.runner import PROMPT_POSITIONS, ModelRunner
+from playhead.engine.runner import PROMPT_POSITIONS
 
 NUM_FRAMES = 12
 SETTINGS = {
@@ -30,8 +31,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 @pytest.fixture
-def runner(model: Model) -> ModelRunner:
-    return ModelRunner(model, max_streams=5, max_segment_frames=64, num_threads=1)
+def runner(model: Model) -> EagerRunner:
+    return EagerRunner(model, max_streams=5, max_segment_frames=64, num_threads=1)
 
 
 def prompt(model: Model, row: int = 0) -> Prompt:
@@ -40,12 +41,12 @@ def prompt(model: Model, row: int = 0) -> Prompt:
     )
 
 
-def start(runner: ModelRunner, slot: int, row: int, sampling: Sampling, seed: int) -> None:
+def start(runner: EagerRunner, slot: int, row: int, sampling: Sampling, seed: int) -> None:
     runner.open(slot, prompt(runner.model, row), runner.model.resolve_sampling(sampling), seed)
     runner.prefill([slot])
 
 
-def frames(runner: ModelRunner, slots: list[int], num_frames: int, first: int = 0) -> np.ndarray:
+def frames(runner: EagerRunner, slots: list[int], num_frames: int, first: int = 0) -> np.ndarray:
     """Return codes [num_frames, B, 16] of text rows that depend on slot and frame."""
     made = []
     for frame in range(first, first + num_frames):
@@ -55,7 +56,7 @@ def frames(runner: ModelRunner, slots: list[int], num_frames: int, first: int = 
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_codes_when_rows_share_a_batch(runner: ModelRunner, name: str) -> None:
+def test_codes_when_rows_share_a_batch(runner: EagerRunner, name: str) -> None:
     slots = [2, 5, 1, 3]
     alone = []
     for row, slot in enumerate(slots):
@@ -71,7 +72,7 @@ def test_codes_when_rows_share_a_batch(runner: ModelRunner, name: str) -> None:
     assert (np.stack(together, 1) == np.stack(alone)).all()
 
 
-def test_codes_when_settings_are_mixed_in_a_batch(runner: ModelRunner) -> None:
+def test_codes_when_settings_are_mixed_in_a_batch(runner: EagerRunner) -> None:
     alone = []
     for slot, sampling in enumerate(SETTINGS.values(), start=1):
         start(runner, slot, 0, sampling, seed=slot)
@@ -81,14 +82,14 @@ def test_codes_when_settings_are_mixed_in_a_batch(runner: ModelRunner) -> None:
     assert (frames(runner, [1, 2, 3, 4], NUM_FRAMES) == np.stack(alone, 1)).all()
 
 
-def test_codes_when_seed_differs(runner: ModelRunner) -> None:
+def test_codes_when_seed_differs(runner: EagerRunner) -> None:
     start(runner, 1, 0, SETTINGS["sampled"], seed=1)
     first = frames(runner, [1], NUM_FRAMES)
     start(runner, 1, 0, SETTINGS["sampled"], seed=1 + (1 << 32))
     assert (frames(runner, [1], NUM_FRAMES) != first).any()
 
 
-def test_codes_when_slot_was_used_before(runner: ModelRunner) -> None:
+def test_codes_when_slot_was_used_before(runner: EagerRunner) -> None:
     sampling = Sampling(repetition_penalty=2.0)
     start(runner, 1, 0, sampling, seed=4)
     fresh = frames(runner, [1], NUM_FRAMES)
@@ -98,7 +99,7 @@ def test_codes_when_slot_was_used_before(runner: ModelRunner) -> None:
     assert (frames(runner, [1], NUM_FRAMES) == fresh).all()
 
 
-def test_samples_when_slot_was_used_before(runner: ModelRunner) -> None:
+def test_samples_when_slot_was_used_before(runner: EagerRunner) -> None:
     codes = np.arange(48, dtype=np.int16).reshape(1, 3, 16)
     start(runner, 1, 0, SETTINGS["greedy"], seed=0)
     fresh = runner.codec([1], codes)
@@ -107,7 +108,7 @@ def test_samples_when_slot_was_used_before(runner: ModelRunner) -> None:
     assert (runner.codec([1], codes) == fresh).all()
 
 
-def test_restart_when_segment_ends(runner: ModelRunner) -> None:
+def test_restart_when_segment_ends(runner: EagerRunner) -> None:
     codes = np.arange(64, dtype=np.int16).reshape(1, 4, 16)
     start(runner, 1, 0, SETTINGS["sampled"], seed=4)
     start(runner, 2, 0, SETTINGS["sampled"], seed=4)
@@ -123,8 +124,8 @@ def test_restart_when_segment_ends(runner: ModelRunner) -> None:
 
 
 def test_codes_when_prefix_is_cached(model: Model) -> None:
-    cached = ModelRunner(model, 2, 64, num_threads=1)
-    bare = ModelRunner(model, 2, 64, num_threads=1, prefix_cache_bytes=0)
+    cached = EagerRunner(model, 2, 64, num_threads=1)
+    bare = EagerRunner(model, 2, 64, num_threads=1, prefix_cache_bytes=0)
     made = []
     for runner, slots in ((cached, [1, 2]), (bare, [2])):
         for slot in slots:
@@ -138,7 +139,7 @@ def test_codes_when_prefix_is_cached(model: Model) -> None:
 def test_full_text_prompt_when_prefix_is_cached(model: Model) -> None:
     made = []
     for limit_bytes in (0, 1 << 20):
-        runner = ModelRunner(model, 1, 64, num_threads=1, prefix_cache_bytes=limit_bytes)
+        runner = EagerRunner(model, 1, 64, num_threads=1, prefix_cache_bytes=limit_bytes)
         for body in ([7, 8, 9], [50, 51]):
             full = build_prompt(
                 model, voice="ryan", language="german", instruct=None, text_mode="full", body=body
@@ -151,7 +152,7 @@ def test_full_text_prompt_when_prefix_is_cached(model: Model) -> None:
     assert (np.array(made[0]) != np.array(made[1])).any()
 
 
-def test_open_when_prompt_is_too_long(runner: ModelRunner) -> None:
+def test_open_when_prompt_is_too_long(runner: EagerRunner) -> None:
     model = runner.model
     full = build_prompt(
         model, voice=None, language="auto", instruct=None, text_mode="full",

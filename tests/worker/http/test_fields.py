@@ -50,6 +50,20 @@ def problem(**body: Any) -> Problem:
         ({"seed": True}, 400, "invalid_request", "seed"),
         ({"top_p": 1.1}, 400, "invalid_request", "top_p"),
         ({"max_new_tokens": 0}, 400, "invalid_request", "max_new_tokens"),
+        ({"normalize": "no"}, 400, "invalid_request", "normalize"),
+        ({"pronunciations": [["a", "b"]]}, 400, "invalid_request", "pronunciations"),
+        ({"pronunciations": {"a": 1}}, 400, "invalid_request", "pronunciations"),
+        ({"pronunciations": {"a": " "}}, 400, "invalid_request", "pronunciations"),
+        ({"pronunciations": {" ": "b"}}, 400, "invalid_request", "pronunciations"),
+        ({"pronunciations": {"a" * 65: "b"}}, 400, "invalid_request", "pronunciations"),
+        ({"pronunciations": {"a": "b" * 201}}, 400, "invalid_request", "pronunciations"),
+        ({"pronunciations": {"a": "/hql/"}}, 400, "invalid_request", "pronunciations"),
+        (
+            {"pronunciations": {f"w{i}": "b" for i in range(201)}},
+            400,
+            "invalid_request",
+            "pronunciations",
+        ),
         ({"stream_format": "sse", "stream": False}, 400, "contradiction", "stream"),
         ({"instruct": "a", "instructions": "b"}, 400, "contradiction", "instruct"),
         ({"subtalker_top_k": 1, "predictor_top_k": 2}, 400, "contradiction", "predictor_top_k"),
@@ -121,11 +135,15 @@ def test_every_control_reaches_the_engine() -> None:
         "subtalker_top_p": 0.7,
         "max_new_tokens": 99,
         "non_streaming_mode": True,
+        "normalize": False,
+        "pronunciations": {"SQL": "sequel", "Ng": "/ɪŋ/"},
     }
     submit = read_speech(body, KNOWN, "r").submit
     assert submit.sampling == Sampling(0.5, 3, 0.9, 1.2, 0.4, 5, 0.7)
     assert (submit.language, submit.instruct, submit.seed) == ("german", "Calmly.", 7)
     assert (submit.max_frames, submit.text_mode, submit.closed) == (99, "full", True)
+    assert not submit.normalize
+    assert submit.pronunciations == (("SQL", "sequel"), ("Ng", "/ɪŋ/"))
     greedy = {"input": "Hi", "do_sample": False, "subtalker_dosample": False, "temperature": 1}
     sampling = read_speech(greedy, KNOWN, "r").submit.sampling
     assert (sampling.temperature, sampling.predictor_temperature) == (0.0, 0.0)

@@ -41,8 +41,10 @@ def allowed(schema: Schema) -> Iterator[Any]:
     yield from (schema[end] for end in ("minimum", "maximum") if end in schema)
     if schema.get("type") == "boolean":
         yield from (True, False)
-    if schema.get("type") == "object":
+    if "properties" in schema:
         yield {name: next(allowed(each)) for name, each in schema["properties"].items()}
+    elif schema.get("type") == "object":
+        yield from ({}, {"a": "b"})
 
 
 def forbidden(schema: Schema) -> Iterator[Any]:

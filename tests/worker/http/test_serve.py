@@ -5,6 +5,7 @@ import asyncio
 import signal
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import aiohttp
 import httpx
 import psutil
 import pytest
+import torch
 from aiohttp.test_utils import TestServer
 
 from playhead.engine.errors import ConfigError
@@ -65,10 +67,18 @@ def test_wrong_arguments_are_refused(flags: list[str]) -> None:
         options(*flags)
 
 
-def test_a_wrong_profile_ends_it_with_its_reason(launcher: Launcher) -> None:
-    served = launcher.begin("wrong", "--profile", "nope")
+def test_a_wrong_profile_ends_it_before_anything_runs() -> None:
+    command = [sys.executable, "-m", "playhead.worker.serve", "--port", "0", "--profile", "nope"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "no profile 'nope'" in done.stderr
+    assert "listening" not in done.stderr and "child started" not in done.stderr
+
+
+def test_a_gpu_profile_ends_it_where_there_is_no_gpu(launcher: Launcher) -> None:
+    served = launcher.begin("no-gpu", "--profile", "ttfa")
     assert served.process.wait(60) == 2
-    assert "no profile 'nope'" in served.log.read_text()
+    assert "is for a GPU" in served.log.read_text()
+    assert served.log.read_text().count("child started") == 1
 
 
 @pytest.mark.slow
@@ -138,3 +148,13 @@ async def test_a_killed_engine_ends_each_stream_once_and_comes_back(open_server:
     again = httpx.post(f"{open_server.url}/v1/audio/speech", json=body, timeout=30)
     assert again.status_code == 200
     assert open_server.process.poll() is None
+
+
+def test_several_engines_need_processes_and_gpus_must_exist() -> None:
+    assert options("--engines", "3").engines == 3
+    for flags in (["--engines", "0"], ["--engines", "2", "--carrier", "threads"]):
+        with pytest.raises(ConfigError, match="--engines"):
+            options(*flags)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="finds no GPU"):
+            options("--gpus", "all")

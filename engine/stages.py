@@ -1,0 +1,341 @@
+"""Stages: batches of requests through prefill, frame and codec, and what of them is in flight.
+
+A launch returns at once; `collect` gives finished batches back in order. At most one frame batch
+runs with one more queued behind it, so the device does not wait for the host; codec batches of
+one plan fly together. Engine thread only.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from playhead.engine.admission import StepCosts
+from playhead.engine.errors import DeviceFault
+from playhead.engine.flight import Flight
+from playhead.engine.intake import Intake, ValidSubmit
+from playhead.engine.metrics import EngineMetrics
+from playhead.engine.profile import Profile
+from playhead.engine.request import Request
+from playhead.engine.runner import CodecResult, FrameResult, Runner
+from playhead.engine.scheduler import CodecRow
+from playhead.engine.table import RequestTable, Slots
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+Fail = Callable[[Request, Exception], None]
+QUEUE_LEAD_S = 0.0005
+"""The next frame batch is queued so long before the last one is due: a step's host time."""
+
+
+@dataclass(slots=True)
+class Batch(Generic[T]):
+    """Requests that share one launch."""
+
+    requests: list[Request]
+    slots: Slots
+    num_frames: int
+    """Frames of each request."""
+    flight: Flight[T]
+    launched_s: float
+    due_s: float
+    """When it should be done, by what such batches took before."""
+
+
+class Stages:
+    """The three stages of the model on one runner."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        intake: Intake,
+        table: RequestTable,
+        profile: Profile,
+        metrics: EngineMetrics,
+        costs: StepCosts,
+        clock: Clock,
+        fail: Fail,
+    ) -> None:
+        """Take the parts; `fail` ends one request with an error."""
+        self.free_slots = list(range(profile.max_streams, 0, -1))
+        self._frames: deque[Batch[FrameResult]] = deque()
+        self._codecs: deque[Batch[CodecResult]] = deque()
+        self._runner, self._intake, self._table, self._profile = runner, intake, table, profile
+        self._metrics, self._costs, self._clock, self._fail = metrics, costs, clock, fail
+        self._frame_done_s = self._codec_done_s = 0.0
+        self._leaving: set[int] = set()
+        """Slots of released requests that a batch in flight may still hold."""
+
+    # -- streams
+
+    def open(self, valid: ValidSubmit, now_s: float) -> Request:
+        """Give a checked request a slot and its row. Raises TextTooLong or Busy."""
+        slot = self.free_slots[-1]
+        rows = self._runner.open(slot, valid.prompt, valid.sampling, valid.submit.seed)
+        self.free_slots.pop()
+        request = self._intake.request(valid, slot, now_s, rows)
+        self._table.add(request)
+        return request
+
+    def close(self, request: Request) -> None:
+        """Make no more of a request; its slot is free once no batch in flight holds it."""
+        request.ended = request.released = True
+        self._table.remove(request)
+        self._table.mark(request, True)
+        self._leaving.add(request.slot)
+        self._free_left()
+
+    @property
+    def leaving(self) -> bool:
+        """Return whether a slot waits for its batches to land before it is free."""
+        return bool(self._leaving)
+
+    def _free_left(self) -> None:
+        for slot in [slot for slot in self._leaving if not self._table.flying(slot)]:
+            self._leaving.remove(slot)
+            self._runner.close(slot)
+            self.free_slots.append(slot)
+
+    # -- launches
+
+    def prefill(self, requests: Sequence[Request]) -> None:
+        """Run the prompts of requests; a full-text segment takes its text now."""
+        ready: list[Request] = []
+        for request in requests:
+            try:
+                if not request.ended and request.submit.text_mode == "full" and request.feed:
+                    self._restart(request, request.feed.segment_body(request.num_frames))
+            except Exception as error:
+                self._fail(request, error)
+            if not request.ended:
+                ready.append(request)
+        if not ready:
+            return
+        started_s = self._clock()
+        try:
+            self._runner.prefill([request.slot for request in ready])
+        except Exception as error:
+            self._broken(ready, error)
+            return
+        num_rows = sum(request.prompt_rows for request in ready)
+        self._costs.saw_prompt(num_rows, self._clock() - started_s)
+        self._metrics.prefill_rows += len(ready)
+        for request in ready:
+            request.needs_prefill = False
+            request.prompt_rows = request.segment_frames = 0
+            self._table.update(request)
+
+    def launch_frames(self, requests: list[Request]) -> None:
+        """Start the next frame of requests; recorded speech takes its frame from the recording."""
+        rows: list[Request] = []
+        ids: list[int] = []
+        may_end: list[bool] = []
+        goes_on: list[bool] = []
+        for request in requests:
+            feed = request.feed
+            if request.ended or request.needs_prefill:
+                continue
+            if feed is None:
+                self._table.store(np.array([request.slot]), request.next_recorded()[None])
+                self._table.update(request)
+                continue
+            try:
+                ids.append(feed.next_row(request.num_frames, request.segment_frames))
+            except Exception as error:
+                self._fail(request, error)
+                continue
+            may_end.append(feed.may_end)
+            rows.append(request)
+            if request.first_frame_s is None:
+                request.first_frame_s = self._clock()
+            request.num_frames += 1
+            request.segment_frames += 1
+            if request.num_frames >= request.max_frames:
+                request.ended = request.reached_limit = True
+            overdue = feed.overdue(request.segment_frames)
+            if overdue:
+                self._table.mark(request, True)
+            goes_on.append(feed.has_row and not (request.ended or overdue))
+        if rows:
+            self._launch_rows(rows, ids, may_end, goes_on)
+
+    def _launch_rows(
+        self, rows: list[Request], ids: list[int], may_end: list[bool], goes_on: list[bool]
+    ) -> None:
+        slots = [request.slot for request in rows]
+        started_s = self._clock()
+        try:
+            flight = self._runner.launch_frame(slots, ids, may_end)
+        except Exception as error:
+            self._broken(rows, error)
+            return
+        began_s = max(started_s, self._frames[-1].due_s) if self._frames else started_s
+        due_s = began_s + self._costs.frame_s(len(rows))
+        at = np.array(slots, np.intp)
+        self._frames.append(Batch(rows, at, 1, flight, started_s, due_s))
+        self._table.launched(at, 1)
+        self._table.set_can_frame(at, goes_on)
+
+    def launch_codec(self, requests: Sequence[Request], rows: Sequence[CodecRow]) -> None:
+        """Start decoding; rows of equal length go together. `rows` count in `requests`."""
+        by_length: dict[int, list[Request]] = {}
+        for row in rows:
+            by_length.setdefault(row.num_frames, []).append(requests[row.row])
+        for num_frames, members in sorted(by_length.items()):
+            slots = [request.slot for request in members]
+            at = np.array(slots, np.intp)
+            codes = self._table.take(at, num_frames)
+            started_s = self._clock()
+            try:
+                flight = self._runner.launch_codec(slots, codes)
+            except Exception as error:
+                self._broken(members, error)
+                continue
+            began_s = max(started_s, self._codecs[-1].due_s) if self._codecs else started_s
+            due_s = began_s + self._costs.codec_s(num_frames * len(members))
+            self._codecs.append(Batch(members, at, num_frames, flight, started_s, due_s))
+            self._table.launched(at, num_frames)
+            for request in members:
+                if request.first_codec_s is None:
+                    request.first_codec_s = started_s
+
+    # -- flights
+
+    @property
+    def flying(self) -> bool:
+        """Return whether any batch is in flight."""
+        return bool(self._frames or self._codecs)
+
+    @property
+    def codec_free(self) -> bool:
+        """Return whether codec batches may be launched: none flies."""
+        return not self._codecs
+
+    def frame_free(self, now_s: float) -> bool:
+        """Return whether a frame batch may be launched: none flies, or the only one is due."""
+        if not self._frames:
+            return True
+        return len(self._frames) == 1 and now_s >= self._queue_s(self._frames[0])
+
+    def look_s(self) -> float:
+        """Return when to look next: a batch should be done, or the next one be queued."""
+        looks = [self._codecs[0].due_s] if self._codecs else []
+        if len(self._frames) == 1:
+            looks.append(self._queue_s(self._frames[0]))
+        elif self._frames:
+            looks.append(self._frames[0].due_s)
+        return min(looks, default=float("inf"))
+
+    def _queue_s(self, batch: Batch[FrameResult]) -> float:
+        return batch.due_s - (QUEUE_LEAD_S if self._profile.launch_ahead else 0.0)
+
+    def collect(self, wait: bool) -> Iterator[tuple[Batch[CodecResult], CodecResult]]:
+        """Take finished batches; yield those of the codec. `wait` waits for the first one due."""
+        frame_first = bool(self._frames) and not (
+            self._codecs and self._codecs[0].due_s <= self._frames[0].due_s
+        )
+        yield from self._collect_codecs(wait and not frame_first)
+        self._collect_frames(wait and frame_first)
+
+    def _collect_frames(self, wait: bool) -> None:
+        while self._frames and (wait or self._frames[0].flight.ready()):
+            batch, wait = self._frames.popleft(), False
+            made = self._finish(batch)
+            # A batch that was queued began when the one before it was done.
+            took_s, self._frame_done_s = self._took_s(batch, self._frame_done_s), self._clock()
+            if made is not None:
+                self._costs.saw_frame(len(batch.requests), took_s)
+                self._metrics.saw_frames(len(batch.requests), took_s)
+                self._store(batch, made)
+
+    def _store(self, batch: Batch[FrameResult], made: FrameResult) -> None:
+        """Keep the codes of a frame batch; rows that ended made none."""
+        kept = np.ones(len(batch.slots), np.bool_)
+        for i in np.flatnonzero(made.ended | self._table.special(batch.slots)).tolist():
+            kept[i] = self._is_frame(batch.requests[i], bool(made.ended[i]))
+        self._table.store(batch.slots[kept], made.codes[kept])
+
+    def _is_frame(self, request: Request, ended: bool) -> bool:
+        """Look at one row of a frame batch; return whether it is a frame of the request."""
+        if request.released:
+            return False
+        if request.void_frames:
+            request.void_frames -= 1
+            self._table.mark(request, request.void_frames > 0)
+            return False
+        feed = request.feed
+        assert feed is not None
+        num_behind = sum(request in batch.requests for batch in self._frames)
+        if ended:
+            # The model chose the end: this row made no frame, and those behind it are void.
+            # Their text is unspoken; but a segment that made nothing must not begin the same again.
+            request.void_frames = num_behind
+            feed.take_back(num_behind + (request.segment_frames > 1 + num_behind))
+            request.num_frames -= 1 + num_behind
+            request.reached_limit = request.ended = False
+            self._table.mark(request, num_behind > 0)
+            self._next_segment(request)
+        elif not (request.ended or num_behind) and feed.overdue(request.segment_frames):
+            request.reached_limit = True
+            self._table.mark(request, False)
+            self._next_segment(request)
+        return not ended
+
+    def _next_segment(self, request: Request) -> None:
+        """End the speech, or go on with the next segment: fresh talker, same codec and seed."""
+        feed = request.feed
+        assert feed is not None
+        if not feed.more_segments:
+            request.ended = True
+            self._table.update(request)
+            return
+        request.reached_limit = False
+        feed.begin_segment()
+        request.needs_prefill = True
+        try:
+            if request.submit.text_mode == "streaming":
+                self._restart(request, [])
+            self._table.update(request)
+        except Exception as error:
+            self._fail(request, error)
+
+    def _restart(self, request: Request, body: Sequence[int]) -> None:
+        prompt = self._intake.prompt(request.submit, body)
+        request.prompt_rows = self._runner.restart(request.slot, prompt)
+
+    def _collect_codecs(self, wait: bool) -> Iterator[tuple[Batch[CodecResult], CodecResult]]:
+        """Yield finished codec batches; with `wait` the oldest is waited for."""
+        while self._codecs and (wait or self._codecs[0].flight.ready()):
+            batch, wait = self._codecs.popleft(), False
+            result = self._finish(batch)
+            took_s, self._codec_done_s = self._took_s(batch, self._codec_done_s), self._clock()
+            if result is not None:
+                num_frames = batch.num_frames * len(batch.requests)
+                self._costs.saw_codec(num_frames, took_s)
+                self._metrics.saw_codec(num_frames, took_s)
+                yield batch, result
+
+    def _took_s(self, batch: Batch[T], done_s: float) -> float:
+        """Return the device's time of a batch, or the host's: from when it could begin to now."""
+        took_s = batch.flight.took_s()
+        return self._clock() - max(batch.launched_s, done_s) if took_s is None else took_s
+
+    def _finish(self, batch: Batch[T]) -> T | None:
+        try:
+            result: T | None = batch.flight.result()
+        except Exception as error:
+            result = None
+            self._broken(batch.requests, error)
+        self._table.landed(batch.slots, batch.num_frames)
+        if self._leaving:
+            self._free_left()
+        return result
+
+    def _broken(self, requests: Sequence[Request], error: Exception) -> None:
+        """End the requests of a batch that failed; a broken device ends the engine."""
+        if isinstance(error, DeviceFault):
+            raise error
+        for request in requests:
+            self._fail(request, error)

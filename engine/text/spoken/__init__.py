@@ -1,0 +1,1 @@
+"""What is spoken for what was written: markup, numbers and pronunciations; pure, torch-free."""

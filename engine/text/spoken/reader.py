@@ -1,0 +1,211 @@
+"""Reader: says numbers, abbreviations, signs and the caller's own pronunciations; pure.
+
+One instance a request. Numbers are read in the language asked for; with `auto` in the one the
+text so far is clearly in, else they stay as written.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+
+from playhead.engine.text.spoken import english
+from playhead.engine.text.spoken.figures import Figures, starts_figure, window_end
+from playhead.engine.text.spoken.guess import LanguageGuess
+from playhead.engine.text.spoken.phrases import WAIT, PhraseBook
+from playhead.engine.text.spoken.speller import speller
+from playhead.engine.text.spoken.transducer import Transducer
+from playhead.engine.text.spoken.words import WORDS
+from playhead.engine.text.staged import Span
+
+AUTO = "auto"
+_LETTERS = re.compile(r"[^\W\d_]+")
+_SPACED_LETTERS = re.compile(r"(?:(?![\u2e80-\uffff])[^\W\d_])+|[\uac00-\ud7af]+")
+_SPACES = re.compile(r"\s+")
+MAX_TAIL_CHARS = 80
+_SIGNS = "+=×÷&@/_#№§"
+
+
+class Pronouncer(Transducer):
+    """The stage that says words as the caller asked for."""
+
+    def __init__(self, pronunciations: Sequence[tuple[str, str]]) -> None:
+        """Take (word or phrase, what to say for it); upper and lower case are the same."""
+        super().__init__(self._next)
+        self._book = PhraseBook(pronunciations, fold_case=True)
+        self._before = ""
+
+    def _next(self, text: str, at: int, closed: bool) -> Span | None:
+        found = None
+        if not (self._before.isalnum() and text[at].isalnum() and self._before < "\u2e80"):
+            found = self._book.find_start(text, at, closed)
+        if found is WAIT:
+            return None
+        span = Span(text[at : at + found.num_chars], found.value) if found else _letters(text, at)
+        self._before = span.source[-1]
+        return span
+
+
+class Reader(Transducer):
+    """The stage that reads what is not written as words."""
+
+    def __init__(self, language: str | None) -> None:
+        """Take an ISO 639 code; None guesses from the text."""
+        super().__init__(self._next)
+        self._language = language
+        self._guess = LanguageGuess()
+        self._tail = ""
+        """The last characters as written."""
+
+    def _next(self, text: str, at: int, closed: bool) -> Span | None:
+        code = self._language or self._guess.code
+        if code == "en":
+            span = self._read_english(text, at, closed)
+        elif code in WORDS:
+            span = self._read(text, at, closed, code)
+        else:
+            span = _letters(text, at)
+        if span is None or (
+            self._guesses(span) and at + len(span.source) == len(text) and not closed
+        ):
+            return None  # half a word would mislead the guess
+        self._tail = (self._tail + span.source)[-MAX_TAIL_CHARS:]
+        if self._guesses(span):
+            for word in _LETTERS.findall(span.source):
+                self._guess.add(word)
+        return span
+
+    def _guesses(self, span: Span) -> bool:
+        return self._language is None and span.source[0].isalpha() and span.source == span.spoken
+
+    @property
+    def _before(self) -> str:
+        return self._tail[-1:]
+
+    def _last_word(self) -> str:
+        words = self._tail.split()
+        return words[-1] if words else ""
+
+    def _read_english(self, text: str, at: int, closed: bool) -> Span | None:
+        if text[at].isspace() or not (self._before.isspace() or not self._before):
+            return _letters(text, at)
+        piece = english.piece_at(text, at, closed)
+        if piece is None:
+            return None
+        before = self._last_word()
+        if not english.is_written(piece, before):
+            return Span(piece, piece)
+        after = ""
+        if english.depends_on_next(piece):
+            behind = _SPACES.match(text, at + len(piece))
+            end = behind.end() if behind else at + len(piece)
+            if end < len(text):
+                following = english.piece_at(text, end, closed)
+                if following is None:
+                    return None
+                after = following
+            elif not closed:
+                return None
+        return Span(piece, english.said(piece, before, after))
+
+    def _read(self, text: str, at: int, closed: bool, code: str) -> Span | None:
+        figures = _figures(code)
+        if figures is None:
+            return _letters(text, at)
+        if not self._before.isalpha() or self._before >= "\u2e80":
+            found = _abbreviations(code).find_start(text, at, closed)
+            if found is WAIT:
+                return None
+            if found is not None:
+                return self._abbreviated(text, at, closed, found.num_chars, found.value, code)
+        inside = self._before.isalnum() and (text[at].isalpha() or text[at] in "+-−")
+        starts = not inside and starts_figure(text, at, closed)
+        if starts is None:
+            return None
+        if starts:
+            return self._figure(text, at, closed, code, figures)
+        if text[at] in _SIGNS:
+            return self._sign(text, at, closed, code)
+        return _letters(text, at)
+
+    def _figure(self, text: str, at: int, closed: bool, code: str, figures: Figures) -> Span | None:
+        end = window_end(text, at, closed, spaced_groups=code in ("fr", "ru"))
+        if end is None:
+            return None
+        window = text[at:end].removesuffix("\n") or text[at:end]
+        reading = figures.read(window, self._last_word())
+        source = text[at : at + reading.num_chars]
+        return Span(source, self._apart(source, reading.said, text[at + len(source) : end]))
+
+    def _apart(self, source: str, said: str, behind: str) -> str:
+        """Keep words of alphabets apart from what was glued to the figures."""
+        if said == source:
+            return said
+        left = " " if self._before.isalpha() and self._before < "\u2e80" else ""
+        right = " " if behind[:1].isalpha() and behind[0] < "\u2e80" else ""
+        return left + said + right
+
+    def _abbreviated(
+        self, text: str, at: int, closed: bool, num_chars: int, value: str, code: str
+    ) -> Span | None:
+        source = text[at : at + num_chars]
+        ahead = text[at + num_chars : at + num_chars + 2]
+        if source not in _closing(code):
+            return Span(source, value)
+        if len(ahead) < 2 and not closed:
+            return None
+        ends = not ahead.strip() or (ahead[0].isspace() and ahead[-1].isupper()) or ahead[0] == "\n"
+        return Span(source, value + "." if ends else value)
+
+    def _sign(self, text: str, at: int, closed: bool, code: str) -> Span | None:
+        if at + 1 == len(text) and not closed:
+            return None
+        words = _speller_words(code)
+        sign, behind = text[at], text[at + 1 : at + 2]
+        between = self._before.isalnum() and behind.isalnum()
+        if sign in "/_" and between and not self._before.isdigit():
+            return Span(sign, " ")
+        alone = self._before in ("", " ") and behind.isspace()
+        figure_behind = behind.isdigit() and sign in "#№§+×÷="
+        if alone or figure_behind or (sign in "@×÷=+&№§" and between):
+            left = "" if self._before in ("", " ") else " "
+            right = "" if behind.isspace() else " "
+            return Span(sign, left + words[sign] + right)
+        return Span(sign, "" if sign == "_" else sign)
+
+
+def _letters(text: str, at: int) -> Span:
+    """Take a word as it is written; one character of scripts that don't part words."""
+    found = _SPACED_LETTERS.match(text, at)
+    letters = found.group() if found is not None else text[at]
+    return Span(letters, letters)
+
+
+def load_languages() -> None:
+    """Load the tables of all languages (about half a second), so that no first number waits."""
+    for code in WORDS:
+        if _figures(code) is not None:
+            _abbreviations(code)
+
+
+@functools.cache
+def _figures(code: str) -> Figures | None:
+    spell = speller(code)
+    return None if spell is None else Figures(spell)
+
+
+def _speller_words(code: str) -> dict[str, str]:
+    spell = speller(code)
+    assert spell is not None, "signs are read where figures are"
+    return spell.words.symbols
+
+
+@functools.cache
+def _abbreviations(code: str) -> PhraseBook:
+    spell = speller(code)
+    assert spell is not None, "abbreviations are read where figures are"
+    return PhraseBook(spell.words.abbreviations.items(), fold_case=False)
+
+
+def _closing(code: str) -> frozenset[str]:
+    spell = speller(code)
+    return frozenset() if spell is None else spell.words.closing

@@ -1,0 +1,55 @@
+"""Transducer: rewrites text from left to right while it arrives; subclasses say how.
+
+Its result does not depend on how the text was cut: a step either takes a piece that later text
+can't change, or asks for more.
+"""
+
+from typing import Protocol
+
+from playhead.engine.text.staged import Span
+
+
+class Step(Protocol):
+    """One decision of a transducer."""
+
+    def __call__(self, text: str, at: int, closed: bool) -> Span | None:
+        """Return what is spoken for the text from `at` on, None while that is open.
+
+        Closed text ends with a line end of our own, so that nothing is open any more.
+        """
+
+
+class Transducer:
+    """The stage that repeats one step."""
+
+    def __init__(self, step: Step) -> None:
+        """Start with no text."""
+        self._step = step
+        self._text = ""
+
+    def push(self, text: str) -> list[Span]:
+        """Add text; return the spans that later text can no longer change."""
+        self._text += text
+        return self._run(len(self._text), closed=False)
+
+    def close(self) -> list[Span]:
+        """Return the rest; the joined sources of all spans equal the pushed text."""
+        end = len(self._text)
+        self._text += "\n"
+        return self._run(end, closed=True)
+
+    def _run(self, end: int, closed: bool) -> list[Span]:
+        at = 0
+        spans: list[Span] = []
+        while at < end:
+            span = self._step(self._text, at, closed)
+            if span is None:
+                assert not closed, "closed text is decided to its end"
+                break
+            at += len(span.source)
+            spans.append(span)
+        if at > end:  # our own line end was taken with the last span
+            last = spans.pop()
+            spans.append(Span(last.source[:-1], last.spoken.removesuffix("\n")))
+        self._text = self._text[min(at, end) :]
+        return spans

@@ -1,0 +1,241 @@
+"""Our sink over a sender's queue in virtual time: pauses, cuts, and what it tells the session."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from livekit import rtc
+from livekit.agents.utils.aio import cancel_and_wait
+from livekit.agents.voice.io import PlaybackFinishedEvent
+from livekit.plugins.playhead.pump_output import PumpOutput
+
+from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.worker.pcm_queue import FADE_SAMPLES, TICK_SAMPLES
+from playhead.worker.track import QueuedPump
+from tests.agents.virtual import NativeQueue, run_virtual
+
+NUM_SAMPLES = 6 * SAMPLE_RATE_HZ
+EVERY = 48_000
+"""Samples tell where they are by their value, within so many of them."""
+
+
+@dataclass
+class Told:
+    """What a sink told its session."""
+
+    started_s: list[float] = field(default_factory=list)
+    finished: list[PlaybackFinishedEvent] = field(default_factory=list)
+
+
+def numbered(num_samples: int) -> np.ndarray:
+    return (np.arange(num_samples) % EVERY - EVERY // 2).astype("<i2")
+
+
+def open_output() -> tuple[PumpOutput, NativeQueue, Told]:
+    queue, told = NativeQueue(), Told()
+    output = PumpOutput(QueuedPump(queue))
+    output.on("playback_started", lambda _: told.started_s.append(time.monotonic()))
+    output.on("playback_finished", told.finished.append)
+    return output, queue, told
+
+
+async def push(output: PumpOutput, samples: np.ndarray) -> None:
+    for piece in np.split(samples, range(1200, len(samples), 1200)):
+        await output.capture_frame(rtc.AudioFrame(piece.tobytes(), SAMPLE_RATE_HZ, 1, len(piece)))
+
+
+def runs_of(played: np.ndarray) -> list[tuple[int, int]]:
+    """Return first and last position of each unbroken millisecond or more of numbered samples."""
+    positions = (played.astype(int) + EVERY // 2) % EVERY
+    steps = np.flatnonzero(np.diff(positions) % EVERY != 1) + 1
+    return [(int(run[0]), int(run[-1])) for run in np.split(positions, steps) if len(run) > 24]
+
+
+def test_a_segment_plays_whole_and_in_real_time() -> None:
+    async def play() -> None:
+        output, queue, told = open_output()
+        output.listen()
+        begun_s = time.monotonic()
+        await push(output, numbered(NUM_SAMPLES))
+        output.flush()
+        ended = await output.wait_for_playout()
+        assert time.monotonic() - begun_s == pytest.approx(6.0, abs=0.2)
+        await asyncio.sleep(0.1)
+        played = np.frombuffer(queue.samples(), "<i2")
+        faded = NUM_SAMPLES - FADE_SAMPLES
+        assert np.array_equal(played[:faded], numbered(NUM_SAMPLES)[:faded])
+        assert len(played) == NUM_SAMPLES
+        assert (ended.playback_position, ended.interrupted) == (6.0, False)
+        assert len(told.started_s) == len(told.finished) == 1
+        await output.aclose()
+
+    run_virtual(play())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fifty_pauses_lose_and_double_no_sample_and_stop_the_clock(seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def play() -> None:
+        output, queue, told = open_output()
+        output.listen()
+        await push(output, numbered(NUM_SAMPLES))
+        output.flush()
+        paused_s = 0.0
+        begun_s = time.monotonic()
+        clock = output._segments[0].clock
+        for _ in range(50):
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
+            output.pause()
+            at = clock.exited_samples(time.monotonic() + 0.02)
+            long_s = chance.choice([0.0, chance.uniform(0.0, 0.02), chance.uniform(0.02, 3.0)])
+            await asyncio.sleep(long_s)
+            paused_s += long_s
+            assert clock.exited_samples(time.monotonic()) <= at
+            output.resume()
+        ended = await output.wait_for_playout()
+        took_s = time.monotonic() - begun_s
+        assert took_s == pytest.approx(6.0 + paused_s, abs=0.2 + 50 * 0.02)
+        assert (ended.playback_position, ended.interrupted) == (6.0, False)
+        assert len(told.started_s) == len(told.finished) == 1
+        await asyncio.sleep(0.1)
+        check_every_sample_once(np.frombuffer(queue.samples(), "<i2"), queue.num_tails)
+        await output.aclose()
+
+    run_virtual(play())
+
+
+def check_every_sample_once(played: np.ndarray, num_tails: int) -> None:
+    """All samples and the tails of cuts left, in order; only fades stand between the runs."""
+    assert len(played) == NUM_SAMPLES + num_tails * TICK_SAMPLES and num_tails > 10
+    expected = 0
+    for first, last in runs_of(played):
+        between = (first - expected) % EVERY
+        assert between <= 4 * FADE_SAMPLES, f"{between} samples between runs at {expected}"
+        expected = last + 1
+
+
+def test_a_cut_says_how_much_was_heard_and_drops_what_comes_late() -> None:
+    async def play() -> None:
+        output, queue, told = open_output()
+        output.listen()
+        await push(output, numbered(NUM_SAMPLES))
+        await asyncio.sleep(2.0)
+        output.clear_buffer()
+        output.clear_buffer()
+        await push(output, numbered(2400))  # the framework had it in its hands
+        output.flush()
+        assert [event.interrupted for event in told.finished] == [True]
+        assert told.finished[0].playback_position == pytest.approx(2.0 - 0.12 - 0.09, abs=0.03)
+        await asyncio.sleep(0.5)
+        left = len(queue.samples())
+        assert left / 2 / SAMPLE_RATE_HZ == pytest.approx(2.0 - 0.08, abs=0.03)
+        await push(output, numbered(4800))
+        output.flush()
+        await output.wait_for_playout()
+        await asyncio.sleep(0.1)
+        assert len(queue.samples()) - left == 2 * 4800
+        assert len(told.started_s) == 2
+        await output.aclose()
+
+    run_virtual(play())
+
+
+def test_a_cut_before_any_sound_says_that_nothing_was_heard() -> None:
+    async def play() -> None:
+        output, _, told = open_output()
+        output.pause()
+        output.listen()
+        await push(output, numbered(4800))
+        await asyncio.sleep(1.0)
+        output.clear_buffer()
+        output.flush()
+        assert [e.playback_position for e in told.finished] == [0.0] and not told.started_s
+        output.clear_buffer()
+        assert len(told.finished) == 1
+        await output.aclose()
+
+    run_virtual(play())
+
+
+def test_nothing_is_lost_before_somebody_listens() -> None:
+    async def play() -> None:
+        output, queue, told = open_output()
+        pushing = asyncio.create_task(push(output, numbered(4800)))
+        await asyncio.sleep(2.0)
+        assert not pushing.done() and output.captured_playout_segments == 0
+        output.listen()
+        await pushing
+        output.flush()
+        await output.wait_for_playout()
+        await asyncio.sleep(0.1)
+        assert len(queue.samples()) == 2 * 4800
+        assert len(told.started_s) == 1
+        await output.aclose()
+
+    run_virtual(play())
+
+
+def test_a_caller_who_gives_up_waiting_leaves_no_segment() -> None:
+    async def play() -> None:
+        output, _, told = open_output()
+        pushing = asyncio.create_task(push(output, numbered(4800)))
+        await asyncio.sleep(1.0)
+        await cancel_and_wait(pushing)
+        output.flush()
+        output.clear_buffer()
+        await asyncio.wait_for(output.wait_for_playout(), 1.0)
+        assert told.finished == []
+        await output.aclose()
+
+    run_virtual(play())
+
+
+def test_a_pause_while_the_engine_is_late_stands_still_too() -> None:
+    async def play() -> None:
+        output, _, _ = open_output()
+        output.listen()
+        await push(output, numbered(12_000))
+        await asyncio.sleep(2.0)
+        clock = output._segments[0].clock
+        output.pause()
+        assert clock.state == "paused"
+        await push(output, numbered(2400))
+        await asyncio.sleep(1.0)
+        assert clock.exited_samples(time.monotonic()) <= 12_000
+        output.resume()
+        assert clock.state == "playing"
+        output.flush()
+        await output.wait_for_playout()
+        assert clock.exited_samples(time.monotonic()) == 14_400
+        await output.aclose()
+
+    run_virtual(play())
+
+
+@pytest.mark.parametrize(
+    ("speed", "stall_s", "num_gaps"), [(1.05, 0.0, 0), (3.0, 0.4, 0), (1.0, 0.4, 1)]
+)
+def test_gaps_are_those_of_an_engine_that_was_late(
+    speed: float, stall_s: float, num_gaps: int
+) -> None:
+    async def play() -> None:
+        output, _, told = open_output()
+        output.listen()
+        await asyncio.sleep(0.2)
+        pieces = np.split(numbered(4 * SAMPLE_RATE_HZ), 50)
+        for number, piece in enumerate(pieces):
+            await push(output, piece)
+            clock = output._segments[0].clock
+            await asyncio.sleep(0.08 / speed + (stall_s if number == 25 else 0.0))
+        output.flush()
+        await output.wait_for_playout()
+        assert len(clock.gaps) == num_gaps
+        assert all(0.2 < gap.duration_s < 0.5 for gap in clock.gaps)
+        assert len(told.started_s) == len(told.finished) == 1
+        await output.aclose()
+
+    run_virtual(play())

@@ -1,0 +1,312 @@
+"""Cluster: two LiveKit nodes on one Redis, three workers; rolling drain, killed worker and node.
+
+    python -m tests.bench.cluster
+
+Everything runs on this machine. Writes `drain_lost_calls`, `redispatch_s` and how calls spread.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from playhead.worker.demo.parts import ensure_server
+from playhead.worker.demo.server import Access, end_with_parent, free_port, server_config
+from tests.bench.result import write_result
+from tests.worker.people import Person
+
+START_S = 120.0
+SAID = "One moment, please."
+
+
+def start(command: list[str], log: Path, **env: str) -> "subprocess.Popen[bytes]":
+    """Start a process that ends with this one."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent,
+        )
+
+
+async def until(condition: Any, what: str, limit_s: float = START_S) -> None:
+    """Wait for a condition."""
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        await asyncio.sleep(0.1)
+
+
+@dataclass
+class Node:
+    """One livekit-server of the cluster."""
+
+    number: int
+    redis_port: int
+    folder: Path
+    key: str = "devkey"
+    secret: str = "0123456789abcdef0123456789abcdef"
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def __post_init__(self) -> None:
+        """Choose its ports."""
+        port = free_port()
+        self.access = Access(f"ws://127.0.0.1:{port}", self.key, self.secret)
+        config = server_config("127.0.0.1", "lo", port, self.access)
+        config["redis"] = {"address": f"127.0.0.1:{self.redis_port}"}
+        self.config = self.folder / f"node{self.number}.yaml"
+        self.config.write_text(json.dumps(config))
+
+    def start(self) -> None:
+        """Start it."""
+        command = [str(ensure_server()), "--config", str(self.config)]
+        self.process = start(command, self.folder / f"node{self.number}.log")
+
+    @property
+    def answers(self) -> bool:
+        """It takes connections."""
+        try:
+            url = self.access.url.replace("ws", "http", 1)
+            with urllib.request.urlopen(url, timeout=1) as answer:
+                return bool(answer.read() == b"OK")
+        except OSError:
+            return False
+
+
+@dataclass
+class ClusterWorker:
+    """One `playhead worker`."""
+
+    name: str
+    access: Access
+    folder: Path
+    port: int = field(default_factory=free_port)
+
+    def start(self) -> None:
+        """Start it; `registered` says when it takes rooms."""
+        command = [sys.executable, "-P", "-m", "playhead.worker.cli", "worker", "--no-supervise"]
+        command += ["--port", str(self.port), "--drain-s", "300"]
+        self.log_path = self.folder / f"{self.name}.log"
+        self.process = start(command, self.log_path, **self.access.environment())
+
+    @property
+    def log(self) -> str:
+        """Return what it said."""
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def registered(self) -> bool:
+        """It takes rooms."""
+        assert self.process.poll() is None, self.log[-3000:]
+        return "registered worker" in self.log
+
+    @property
+    def num_jobs(self) -> int:
+        """Rooms it was ever sent."""
+        return self.log.count("received job request")
+
+
+class Cluster:
+    """Redis, nodes and workers; ends everything it started."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep a folder for logs; nothing runs yet."""
+        self.folder = folder
+        self.nodes: list[Node] = []
+        self.workers: list[ClusterWorker] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    async def start(self, nodes: int, workers: int) -> None:
+        """Start all parts and wait until the workers take rooms."""
+        redis = free_port()
+        command = ["redis-server", "--port", str(redis), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(self.folder)]
+        self._processes.append(start(command, self.folder / "redis.log"))
+        await asyncio.sleep(0.5)
+        for number in range(nodes):
+            self.nodes.append(Node(number, redis, self.folder))
+            self.nodes[-1].start()
+        for node in self.nodes:
+            await until(lambda node=node: node.answers, f"node {node.number}")
+        for _ in range(workers):
+            await self.add_worker()
+
+    async def add_worker(self) -> ClusterWorker:
+        """Start one more worker, on the nodes in turn."""
+        number = len(self.workers)
+        access = self.nodes[number % len(self.nodes)].access
+        worker = ClusterWorker(f"worker{number}", access, self.folder)
+        self.workers.append(worker)
+        worker.start()
+        await until(lambda: worker.registered, worker.name)
+        return worker
+
+    def stop(self) -> None:
+        """End every process."""
+        nodes = [node.process for node in self.nodes if node.process is not None]
+        everything = [*(worker.process for worker in self.workers), *nodes, *self._processes]
+        for process in everything:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def cluster_folder() -> Iterator[Path]:
+    """Make a folder for a cluster; raises RuntimeError without redis-server."""
+    if shutil.which("redis-server") is None:
+        raise RuntimeError("redis-server is not installed (Debian: apt-get install redis-server)")
+    with tempfile.TemporaryDirectory(prefix="playhead-cluster-") as folder:
+        yield Path(folder)
+
+
+@contextlib.asynccontextmanager
+async def running(nodes: int, workers: int) -> AsyncIterator[Cluster]:
+    """Run a cluster meanwhile."""
+    with cluster_folder() as folder:
+        cluster = Cluster(folder)
+        try:
+            await cluster.start(nodes, workers)
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+async def heard(person: Person, name: str) -> bool:
+    """Have a sentence said; a busy engine is asked again, as every client does."""
+    for attempt in range(20):
+        request_id = f"{name}-{attempt}"
+        await person.say(SAID, request_id)
+        try:
+            end = await person.end_of(request_id, limit_s=60)
+        except AssertionError:
+            return False
+        if end.get("code") != "busy":
+            return bool(end["type"] == "finished" and end["heard_text"] == SAID)
+        await asyncio.sleep(end["retry_s"])
+    return False
+
+
+async def call(access: Access, room: str, turns: int, speaking: asyncio.Semaphore) -> bool:
+    """Be one caller: hear some sentences, one after another; False if any was lost."""
+    async with Person(access, room, "caller") as person:
+        await person.until(lambda: person.worker, 60)
+        for turn in range(turns):
+            async with speaking:
+                if not await heard(person, f"t{turn}"):
+                    print(f"{room}: {person.events[-3:]}", flush=True)
+                    return False
+            await asyncio.sleep(0.5)
+    return True
+
+
+async def rolling_drain(cluster: Cluster, calls: int, turns: int) -> int:
+    """Replace every worker while calls go on; return the calls that lost anything."""
+    speaking = asyncio.Semaphore(2)
+    old = list(cluster.workers)
+    accesses = [node.access for node in cluster.nodes]
+    busy = []
+    for number in range(calls):  # one after another: a worker tells its load twice a second
+        access = accesses[number % len(accesses)]
+        work = call(access, f"call-{number}", turns, speaking)
+        busy.append(asyncio.create_task(work))
+        await asyncio.sleep(1.0)
+    await until(lambda: sum(worker.num_jobs for worker in old) >= calls, "every call has a worker")
+    for worker in old:
+        await cluster.add_worker()
+        worker.process.send_signal(signal.SIGTERM)
+    kept = await asyncio.gather(*busy)
+    for worker in old:
+        await until(lambda worker=worker: worker.process.poll() is not None, worker.log[-2000:])
+        assert worker.process.returncode == 0, worker.log[-2000:]
+    return kept.count(False)
+
+
+async def redispatch_s(cluster: Cluster) -> float:
+    """Kill a worker in the middle of a sentence; return when its room has another one."""
+    env = cluster.nodes[0].access.environment()
+    command = [sys.executable, "-P", "-m", "playhead.worker.cli", "watch"]
+    watching = [start(command, cluster.folder / f"watch{n}.log", **env) for n in range(2)]
+    try:
+        async with Person(cluster.nodes[1].access, "killed", "caller") as person:
+            before = {worker.name: worker.num_jobs for worker in cluster.workers}
+            await person.until(lambda: person.worker, 60)
+            first = person.worker
+            (victim,) = [
+                worker
+                for worker in cluster.workers
+                if worker.process.poll() is None and worker.num_jobs > before[worker.name]
+            ]
+            await person.say(SAID * 8, "lost")
+            await person.told("lost", "started")
+            victim.process.kill()
+            killed_s = time.monotonic()
+            await person.until(lambda: person.worker != first, 60)
+            took_s = time.monotonic() - killed_s
+            assert await heard(person, "again")
+            return took_s
+    finally:
+        for process in watching:
+            process.terminate()
+            assert process.wait(20) == 0
+
+
+async def killed_node(cluster: Cluster) -> float:
+    """Kill a node under a caller; return when the caller is served again through the other one."""
+    node, other = cluster.nodes[0], cluster.nodes[1]
+    async with Person(node.access, "node-lost", "caller") as person:
+        await person.until(lambda: person.worker, 60)
+        assert node.process is not None
+        node.process.kill()
+        killed_s = time.monotonic()
+    async with Person(other.access, "node-lost-again", "caller") as person:
+        await person.until(lambda: person.worker, 90)
+        assert await heard(person, "again")
+    return time.monotonic() - killed_s
+
+
+async def measure(nodes: int, workers: int, calls: int, turns: int) -> dict[str, float]:
+    """Run the whole programme; return the figures."""
+    async with running(nodes, workers) as cluster:
+        lost = await rolling_drain(cluster, calls, turns)
+        spread = [worker.num_jobs for worker in cluster.workers[:workers]]
+        took_s = await redispatch_s(cluster)
+        again_s = await killed_node(cluster)
+    return {
+        "drain_lost_calls": float(lost),
+        "drain_calls": float(calls),
+        "spread_fewest_calls": float(min(spread)),
+        "spread_most_calls": float(max(spread)),
+        "redispatch_s": round(took_s, 2),
+        "node_lost_served_again_s": round(again_s, 2),
+    }
+
+
+def main() -> int:
+    """Measure and write the result file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=6)
+    args = parser.parse_args()
+    found = asyncio.run(measure(2, 3, args.calls, args.turns))
+    print(found, flush=True)
+    write_result("service", "cpu", found, "make cluster")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

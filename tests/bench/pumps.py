@@ -1,0 +1,396 @@
+"""Both pumps against each other, heard by real receivers: which one should be the default?
+
+    python -m tests.bench.pumps [PART ...]      parts below; all of them without arguments
+
+    stalls      engine 20, 40, 80 ms late inside speech, a Python listener: gaps, stretched and
+                concealed time, the receiver's target and buffer, an ASR's words
+    chromium    the same stalls heard by a browser
+    freezes     the whole process stands still for 50, 100, 200 ms while the engine is in time
+    turns       first sound of turns 2 to 5 after 1, 5, 30 and 1 s of idle, with and without DTX
+    interrupt   sound over -50 dBFS later than 120 ms after an interruption, with and without DTX
+    cost        CPU per room and lateness of pushes at 1, 5, 10, 20 rooms in one process
+    processes   the same for rooms in processes of their own
+
+A gap is a low-energy window of 10 ms or more at a late frame amid loud speech that the run without
+stalls has not. Run on an idle machine; writes `results/pumps-cpu.json`.
+"""
+
+import asyncio
+import base64
+import itertools
+import multiprocessing
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from livekit import rtc
+
+from playhead.engine.clock import PlaybackClock
+from playhead.engine.receiver import ReceiverEstimate
+from playhead.worker import sdk_routing
+from playhead.worker.demo.llm import PARAGRAPH
+from playhead.worker.demo.server import Access, LocalServer
+from playhead.worker.demo.show import render_directly
+from playhead.worker.direct_pump import DirectPump, make_direct_source
+from playhead.worker.feed import LEAD_S, PIECE_S
+from playhead.worker.listener import Listener
+from playhead.worker.pcm_queue import TICK_S
+from playhead.worker.track import PumpKind, QueuedPump, make_source
+from tests.asr import wer
+from tests.bench.result import write_result
+from tests.e2e.rig import HeardSpeech, Spoken, run_listener
+from tests.e2e.stalls import LEAST_GAP_S, Samples, num_gaps, silences_at, speaking, stall_plan
+
+Figures = dict[str, float]
+
+PUMPS: tuple[PumpKind, PumpKind] = ("queued", "direct")
+NAMES = {"queued": "queued", "direct": "withheld"}
+NUM_STALLS = 9
+SEEDS = (1, 2)
+SETTLE_S = 1.5
+IDLE_S = (1.0, 5.0, 30.0, 1.0)
+NUM_INTERRUPTS = 10
+AUDIBLE = 600
+FLOOR = 32_768 * 10 ** (-50 / 20)
+ROOMS = (1, 5, 10, 20)
+COST_S = 15.0
+LATE_S = 0.01
+FRAME_BYTES = 3840
+
+
+async def hear(
+    access: Access, pump: PumpKind, speech: Samples, plan: Mapping[int, float], freezes: bool
+) -> tuple[HeardSpeech, list[dict[str, float]]]:
+    """Let a listener's process hear one speech; return it with the reports while it sounded."""
+    room = f"{pump}-{next(_rooms)}"
+    with tempfile.TemporaryDirectory() as folder:
+        async with speaking(access, room, pump, speech, plan, freezes=freezes) as reports:
+            heard = await asyncio.to_thread(
+                run_listener, access, room, [Spoken("s", "x")], Path(folder), settle_s=SETTLE_S
+            )
+    return heard, [report for report in reports if report["audio_s"] > 0.2]
+
+
+_rooms = itertools.count()
+
+
+async def measure_stalls(late_ms: Sequence[int], freezes: bool) -> Figures:
+    """Hear the same speech with and without stalls of each length through both pumps."""
+    speech = render_directly(PARAGRAPH, 7)
+    kind, seeds = ("freezes", SEEDS[:1]) if freezes else ("stalls", SEEDS)
+    figures: Figures = {}
+    with LocalServer() as server:
+        for pump in PUMPS:
+            name = NAMES[pump]
+            calm, reports = await hear(server.access, pump, speech, {}, freezes)
+            figures |= receiver_figures(f"0ms_{kind}_{name}", calm, reports)
+            for length_ms in late_ms:
+                gaps, clock_gaps = 0, 0
+                for seed in seeds:
+                    plan = stall_plan(speech, [length_ms / 1000] * NUM_STALLS, seed)
+                    late, reports = await hear(server.access, pump, speech, plan, freezes)
+                    gaps += num_gaps(speech, calm.pcm, late.pcm, plan)
+                    clock_gaps += late.end_of("s")["gaps"]
+                figures[f"gaps_{length_ms}ms_{kind}_{name}"] = gaps
+                figures[f"clock_gaps_{length_ms}ms_{kind}_{name}"] = clock_gaps
+                figures |= receiver_figures(f"{length_ms}ms_{kind}_{name}", late, reports)
+                show(figures, f"{length_ms}ms_{kind}_{name}")
+    figures[f"{kind}_each"] = NUM_STALLS * len(seeds)
+    return figures
+
+
+def receiver_figures(name: str, heard: HeardSpeech, reports: Sequence[dict[str, float]]) -> Figures:
+    """Return what one run cost the listener; milliseconds over the whole speech."""
+    last = reports[-8:]
+    return {
+        f"stretched_ms_{name}": heard.end_of("s")["stretched_s"] * 1000,
+        f"concealed_ms_{name}": sum(report["concealed_s"] for report in reports) * 1000,
+        f"target_ms_{name}": statistics.fmean(r["target_s"] for r in last) * 1000,
+        f"buffer_ms_{name}": statistics.fmean(r["jitter_buffer_s"] for r in last) * 1000,
+        f"wer_{name}": wer(PARAGRAPH, heard.pcm),
+    }
+
+
+async def measure_chromium() -> Figures:
+    """Let a browser hear stalls through both pumps."""
+    from tests.e2e.test_withholding import SHORT, browse
+
+    node, chromium = shutil.which("node"), shutil.which("chromium")
+    assert node is not None and chromium is not None, "needs node and chromium"
+    speech = render_directly(SHORT, 7)
+    figures: Figures = {"chromium_stalls_each": 8}
+    with LocalServer() as server, tempfile.TemporaryDirectory() as folder:
+        for pump, late_ms in itertools.product(PUMPS, (40, 80)):
+            gaps, concealed_s, targets = 0, 0.0, [0.0]
+            for seed in SEEDS:
+                plan = stall_plan(speech, [late_ms / 1000] * 4, seed)
+                room = f"{pump}-{late_ms}-{seed}"
+                async with speaking(server.access, room, pump, speech, plan) as reports:
+                    result = await browse(server.access, room, node, chromium, Path(folder))
+                pcm = np.frombuffer(base64.b64decode(result["pcm"]), np.int16)
+                gaps += sum(s >= LEAST_GAP_S - 1e-6 for s in silences_at(speech, pcm, plan))
+                concealed_s += sum(report["concealed_s"] for report in reports)
+                targets += [report["target_s"] for report in reports]
+            name = f"{late_ms}ms_stalls_{NAMES[pump]}_chromium"
+            figures[f"gaps_{name}"] = gaps
+            figures[f"concealed_ms_{name}"] = concealed_s * 1000
+            figures[f"target_ms_max_{name}"] = max(targets) * 1000
+            show(figures, name)
+    return figures
+
+
+async def measure_turns() -> Figures:
+    """Ask for five turns with idle time between them; return the later ones' waits."""
+    speech = render_directly("Let me check that for you.", 7)
+    figures: Figures = {}
+    with LocalServer() as server:
+
+        async def waits_ms(pump: PumpKind, dtx: str) -> list[float]:
+            room, found = f"turns-{pump}-{dtx}", []
+            async with speaking(server.access, room, pump, speech, {}):
+                listener = Listener()
+                await listener.join(server.access.url, server.access.token("ear", room))
+                for number, idle_s in enumerate((SETTLE_S, *IDLE_S)):
+                    await asyncio.sleep(idle_s)
+                    found.append(await first_sound_ms(listener, f"t{number}"))
+                await listener.leave()
+            return found[1:]
+
+        for dtx in ("dtx", "no_dtx"):
+            set_dtx(dtx == "dtx")
+            both = await asyncio.gather(*(waits_ms(pump, dtx) for pump in PUMPS))
+            for pump, found in zip(PUMPS, both, strict=True):
+                for number, (idle_s, wait_ms) in enumerate(zip(IDLE_S, found, strict=True)):
+                    turn = f"turn{number + 2}_after_{idle_s:.0f}s"
+                    figures[f"{turn}_ms_{NAMES[pump]}_{dtx}"] = wait_ms
+        set_dtx(True)
+    show(figures, "turn")
+    return figures
+
+
+async def first_sound_ms(listener: Listener, request_id: str) -> float:
+    """Speak and return the wait until the first audible sample; leaves once it has ended."""
+    begun_s, place_s = time.monotonic(), listener.recording.num_samples / 24_000
+    await listener.speak(one_token(), request_id=request_id)
+    await listener.wait_for("finished", request_id, limit_s=60)
+    loud = np.flatnonzero(np.abs(listener.recording.pcm(place_s)) > AUDIBLE)
+    heard_s = listener.recording.time_at_s(place_s + loud[0] / 24_000)
+    return (heard_s - begun_s) * 1000
+
+
+async def one_token() -> AsyncIterator[str]:
+    """Yield a text that the late engine does not read."""
+    yield "x"
+
+
+def set_dtx(on: bool) -> None:
+    """Choose whether tracks published from now on stop packets in silence."""
+    make: Callable[..., rtc.TrackPublishOptions] = _publish_options
+    rtc.TrackPublishOptions = make if on else lambda **kw: make(dtx=False, **kw)  # type: ignore[assignment,misc]
+
+
+_publish_options = rtc.TrackPublishOptions
+
+
+async def measure_interrupt() -> Figures:
+    """Interrupt speech at ten places; return what sounds later than 120 ms after it."""
+    speech = render_directly(PARAGRAPH, 7)
+    figures: Figures = {}
+    with LocalServer() as server:
+        for pump, dtx in itertools.product(PUMPS, ("dtx", "no_dtx")):
+            set_dtx(dtx == "dtx")
+            room, silent_ms, too_late = f"cut-{pump}-{dtx}", [], 0
+            async with speaking(server.access, room, pump, speech, {}):
+                listener = Listener()
+                await listener.join(server.access.url, server.access.token("ear", room))
+                await asyncio.sleep(SETTLE_S)
+                for number in range(NUM_INTERRUPTS):
+                    await listener.speak(one_token(), request_id=f"i{number}")
+                    await listener.wait_for("started", f"i{number}", limit_s=30)
+                    await asyncio.sleep(0.7 + 0.13 * number)
+                    sent_s = time.monotonic()
+                    place_s = listener.recording.num_samples / 24_000
+                    await listener.interrupt()
+                    await asyncio.sleep(0.6)
+                    loud = np.flatnonzero(np.abs(listener.recording.pcm(place_s)) > FLOOR)
+                    end_s = place_s + (loud[-1] / 24_000 if len(loud) else 0.0)
+                    silent_ms.append((listener.recording.time_at_s(end_s) - sent_s) * 1000)
+                    too_late += silent_ms[-1] > 120
+                await listener.leave()
+            figures[f"interrupts_with_sound_after_120ms_{NAMES[pump]}_{dtx}"] = too_late
+            figures[f"interrupt_to_silence_max_ms_{NAMES[pump]}_{dtx}"] = max(silent_ms)
+        set_dtx(True)
+    figures["interrupts_each"] = NUM_INTERRUPTS
+    show(figures, "interrupt")
+    return figures
+
+
+class TimedSource:
+    """Passes frames on and keeps how late each came."""
+
+    def __init__(self, kind: PumpKind) -> None:
+        self.source = make_source() if kind == "queued" else make_direct_source()
+        self.lateness_s: Callable[[], float] | None = None
+        self.late_s: list[float] = []
+
+    async def capture_frame(self, frame: rtc.AudioFrame) -> None:
+        if self.lateness_s is not None:
+            self.late_s.append(self.lateness_s())
+        await self.source.capture_frame(frame)
+
+    def clear_queue(self) -> None:
+        self.source.clear_queue()
+
+
+async def push_room(
+    access: Access, kind: PumpKind, number: int, start: Callable[[], object]
+) -> tuple[list[float], int]:
+    """Speak in one room for a while; return how late pushes were and how many breaks came."""
+    room, timed = rtc.Room(), TimedSource(kind)
+    await room.connect(access.url, access.token("speaker", f"{kind}-{number}", kind="agent"))
+    track = rtc.LocalAudioTrack.create_audio_track("t", timed.source)
+    await room.local_participant.publish_track(track)
+    pump = QueuedPump(timed) if kind == "queued" else DirectPump(timed, lambda _: 0.1)
+    line = pump._line
+    running = asyncio.create_task(pump.run())
+    clock = PlaybackClock("r", ReceiverEstimate())
+    clock.start()
+    pump.resume()
+    await asyncio.to_thread(start)
+    noise = np.random.default_rng(number).normal(0, 2500, FRAME_BYTES // 2).astype("<i2").tobytes()
+    end_s = time.monotonic() + COST_S
+    while (now_s := time.monotonic()) < end_s:
+        while clock.dry_at_s(now_s) + len(_waiting(line)) / 48_000 < now_s + 0.6:
+            pump.push(clock, noise)
+        await asyncio.sleep(0.08)
+        if timed.lateness_s is None and now_s > end_s - COST_S + 1.0:
+            timed.lateness_s = lambda: _lateness_s(kind, line)
+    running.cancel()
+    await asyncio.wait([running])
+    await room.disconnect()
+    return timed.late_s, len(clock.gaps) + len(clock.stretches)
+
+
+def _waiting(line: object) -> bytes:
+    lines = line._lines  # type: ignore[attr-defined]
+    return bytes(lines[0].pcm) if lines else b""
+
+
+def _lateness_s(kind: PumpKind, line: object) -> float:
+    """How long after its turn the frame just booked is handed over."""
+    now_s = time.monotonic()
+    if kind == "direct":
+        return float(now_s - (line.due_s - TICK_S))  # type: ignore[attr-defined]
+    piece_s = line._sent[-1].end_s - line._sent[-1].exit_s  # type: ignore[attr-defined]
+    return float(now_s - (line._dry_s - piece_s) + LEAD_S - PIECE_S)  # type: ignore[attr-defined]
+
+
+def measure_cost() -> Figures:
+    """Speak in many rooms of this process, a thread and loop each, as jobs do."""
+    figures: Figures = {}
+    for kind, num_rooms in itertools.product(PUMPS, ROOMS):
+        with LocalServer() as server:
+            late_s, breaks, cpu_s = run_rooms(server.access, kind, range(num_rooms))
+        figures |= cost_figures(f"{num_rooms}rooms_{kind}", late_s, breaks, cpu_s / num_rooms)
+    return figures
+
+
+def cost_figures(name: str, late_s: Sequence[float], breaks: int, cpu_s: float) -> Figures:
+    """Return the figures of one run; CPU in percent of one core for each room."""
+    late_ms = np.asarray(late_s) * 1000
+    figures = {
+        f"cpu_percent_per_room_{name}": 100 * cpu_s / COST_S,
+        f"push_late_p99_ms_{name}": float(np.quantile(late_ms, 0.99)),
+        f"push_late_over_10ms_percent_{name}": float(np.mean(late_ms > LATE_S * 1000) * 100),
+        f"breaks_{name}": breaks,
+    }
+    show(figures, name)
+    return figures
+
+
+def run_rooms(
+    access: Access, kind: PumpKind, numbers: Sequence[int]
+) -> tuple[list[float], int, float]:
+    """Push in rooms at once; return lateness, breaks, and the CPU time used meanwhile."""
+    late_s: list[float] = []
+    breaks: list[int] = []
+    ready = threading.Barrier(len(numbers) + 1)
+
+    def room(number: int) -> None:
+        late, num = asyncio.run(push_room(access, kind, number, ready.wait))
+        late_s.extend(late)
+        breaks.append(num)
+
+    threads = [threading.Thread(target=room, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.3)
+    ready.wait()
+    before = os.times()
+    time.sleep(COST_S - 1)
+    after = os.times()
+    for thread in threads:
+        thread.join()
+    cpu_s = (after.user + after.system - before.user - before.system) * COST_S / (COST_S - 1)
+    return late_s, sum(breaks), cpu_s
+
+
+def measure_processes() -> Figures:
+    """Speak in rooms that each have a process of their own."""
+    figures: Figures = {}
+    spawn = multiprocessing.get_context("spawn")
+    for kind, num_rooms in itertools.product(PUMPS, (1, 5, 10)):
+        with LocalServer() as server, spawn.Pool(num_rooms, set_up) as pool:
+            jobs = [(server.access, kind, [number]) for number in range(num_rooms)]
+            found = pool.starmap(run_rooms, jobs, chunksize=1)
+        late_s = [late for room in found for late in room[0]]
+        breaks, cpu_s = sum(room[1] for room in found), sum(room[2] for room in found)
+        name = f"{num_rooms}processes_{kind}"
+        figures |= cost_figures(name, late_s, breaks, cpu_s / num_rooms)
+    return figures
+
+
+def show(figures: Figures, part: str) -> None:
+    """Print the figures whose names hold a part."""
+    print(*(f"{name} {value:.4g}" for name, value in figures.items() if part in name), sep="\n")
+    sys.stdout.flush()
+
+
+def set_up() -> None:
+    """Prepare the SDK as a worker does."""
+    sdk_routing.touch()
+    sdk_routing.install()
+
+
+PARTS: dict[str, Callable[[], Figures]] = {
+    "stalls": lambda: asyncio.run(measure_stalls((20, 40, 80), freezes=False)),
+    "chromium": lambda: asyncio.run(measure_chromium()),
+    "freezes": lambda: asyncio.run(measure_stalls((50, 100, 200), freezes=True)),
+    "turns": lambda: asyncio.run(measure_turns()),
+    "interrupt": lambda: asyncio.run(measure_interrupt()),
+    "cost": measure_cost,
+    "processes": measure_processes,
+}
+
+
+def main() -> None:
+    """Measure the named parts, or all, and write their figures."""
+    parts = sys.argv[1:] or list(PARTS)
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        sys.exit(f"no part {unknown[0]!r}; parts are {', '.join(PARTS)}")
+    set_up()
+    for part in parts:
+        figures = {name: round(float(value), 4) for name, value in PARTS[part]().items()}
+        write_result("pumps", "cpu", figures, "python -m tests.bench.pumps")
+
+
+if __name__ == "__main__":
+    main()

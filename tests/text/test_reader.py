@@ -1,0 +1,200 @@
+"""The reader: figures, abbreviations and signs in the engine's ten languages."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from playhead.engine.text.spoken.guess import LANGUAGES
+from playhead.engine.text.spoken.reader import Reader
+from playhead.engine.text.staged import Span
+
+pytest.importorskip("babel")
+pytest.importorskip("unicode_rbnf")
+
+
+def spans_of(language: str | None, parts: list[str]) -> list[Span]:
+    reader = Reader(language)
+    return [span for part in parts for span in reader.push(part)] + reader.close()
+
+
+def read(language: str | None, text: str) -> str:
+    return "".join(span.spoken for span in spans_of(language, [text]))
+
+
+CASES = [
+    (
+        "de",
+        "1.234.567 Leute",
+        "eine Million zweihundertvierunddreißigtausendfünfhundertsiebenundsechzig Leute",
+    ),
+    ("de", "10.000.000", "zehn Millionen"),
+    ("de", "42,50 € und 5 Mio. €", "zweiundvierzig Euro fünfzig und fünf Millionen Euro"),
+    ("de", "Am 3. März, der 3. März", "Am dritten März, der dritte März"),
+    (
+        "de",
+        "am 01.03.2024 um 15:30 Uhr",
+        "am ersten März zweitausendvierundzwanzig um fünfzehn Uhr dreißig",
+    ),
+    ("de", "seit 1998", "seit neunzehnhundertachtundneunzig"),
+    (
+        "de",
+        "25 °C, 100 km/h, 5 %",
+        "fünfundzwanzig Grad Celsius, einhundert Kilometer pro Stunde, fünf Prozent",
+    ),
+    ("de", "z. B. Nr. 7 usw. Ende", "zum Beispiel Nummer sieben und so weiter. Ende"),
+    ("de", "1 Stunde", "1 Stunde"),
+    ("de", "die 3. Tür. Es sind 3. Und", "die dritte Tür. Es sind drei. Und"),
+    ("de", "v1.2.3 und 3-5 Tage", "v eins Punkt zwei Punkt drei und drei bis fünf Tage"),
+    (
+        "fr",
+        "Le 1er mars 1998, à 14h30",
+        "Le premier mars mille neuf cent quatre-vingt-dix-huit, à quatorze heures trente",
+    ),
+    (
+        "fr",
+        "1 234 567 gens",
+        "un million deux cent trente-quatre mille cinq cent soixante-sept gens",
+    ),
+    ("fr", "42,50 € ou 3,5 km", "quarante-deux euros cinquante ou trois virgule cinq kilomètres"),
+    (
+        "fr",
+        "M. Dupont au 01 23 45 67 89",
+        "monsieur Dupont au zéro un, deux trois, quatre cinq, six sept, huit neuf",
+    ),
+    ("es", "El 1 de marzo de 1998", "El uno de marzo de mil novecientos noventa y ocho"),
+    (
+        "es",
+        "$1.250,75 y 50%",
+        "mil doscientos cincuenta dólares con setenta y cinco y cincuenta por ciento",
+    ),
+    ("es", "5 millones € en el 3.º piso", "cinco millones de euros en el tercer piso"),
+    ("it", "Il 1 marzo alle 15:30", "Il primo marzo alle quindici e trenta"),
+    (
+        "it",
+        "42,50 €, 1.000.000 di persone, ecc. Fine",
+        "quarantadue euro e cinquanta, un milione di persone, eccetera. Fine",
+    ),
+    ("pt", "custa R$ 42,50", "custa quarenta e dois reais e cinquenta"),
+    ("pt", "às 15h30, 21%", "às quinze e trinta, vinte e um por cento"),
+    (
+        "ru",
+        "1 марта 1998 г. в 15:30",
+        "первого марта тысяча девятьсот девяносто восьмого года в пятнадцать тридцать",
+    ),
+    ("ru", "42,50 ₽ и 21 км", "сорок два рубля пятьдесят копеек и двадцать один километр"),
+    (
+        "ru",
+        "в 1998 году, и т. д. Конец",
+        "в тысяча девятьсот девяносто восьмом году, и так далее. Конец",
+    ),
+    ("zh", "2024年3月5日，我有2个苹果", "二零二四年三月五日，我有两个苹果"),
+    ("zh", "￥42.50，25℃，50%，5km", "四十二点五元，二十五摄氏度，百分之五十，五公里"),
+    ("zh", "15:05，13812345678，3-5天", "十五点零五分，一三八一二三四五六七八，三到五天"),
+    ("ja", "2024年3月5日、3つで1,250円", "二千二十四年三月五日、三つで千二百五十円"),
+    ("ja", "03-1234-5678に電話、10km", "ゼロ三、一二三四、五六七八に電話、十キロメートル"),
+    ("ko", "2024년 6월 5일, 사과 3개", "이천이십사년 유월 오일, 사과 세 개"),
+    ("ko", "3시 30분, $42.50", "세 시 삼십분, 사십이 달러 오십 센트"),
+    (
+        "en",
+        "On March 3rd, 1998 at 7:30 PM",
+        "On March third, nineteen ninety eight at seven thirty PM",
+    ),
+    ("en", "Dr. Smith paid $5 million.", "doctor Smith paid five million dollars."),
+    (
+        "en",
+        "1,234.56 or $1,000,000",
+        "one thousand two hundred thirty four point five six or one million dollars",
+    ),
+    ("en", "5 kg of well-known v2", "five kilograms of well-known V two"),
+    ("en", "mail bob@example.com (50%)", "mail bob at example dot com fifty percent,"),
+]
+
+
+@pytest.mark.parametrize(("language", "text", "said"), CASES)
+def test_figures_are_read_as_words(language: str, text: str, said: str) -> None:
+    assert read(language, text) == said
+
+
+@pytest.mark.parametrize(("language", "text"), [case[:2] for case in CASES])
+def test_text_by_characters_is_read_the_same(language: str, text: str) -> None:
+    spans = spans_of(language, list(text))
+    assert "".join(span.source for span in spans) == text
+    assert "".join(span.spoken for span in spans) == read(language, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Order 42 is 3.5 kg", "Order 42 is 3.5 kg"),
+        ("42", "42"),
+        ("You have the 3 apples", "You have the three apples"),
+        ("Das ist nicht die 42.", "Das ist nicht die zweiundvierzig."),
+        ("我有3个苹果", "我有三个苹果"),
+        ("東京 3", "東京 3"),
+        ("これは3つ", "これは三つ"),
+        ("사과 3개", "사과 세 개"),
+        ("У меня 5 книг", "У меня пять книг"),
+        ("Це їхні 5 книг", "Це їхні 5 книг"),
+        ("لدي 3 تفاحات", "لدي 3 تفاحات"),
+    ],
+)
+def test_unknown_language_keeps_its_figures(text: str, said: str) -> None:
+    assert read(None, text) == said
+
+
+def test_every_language_of_the_checkpoints_is_covered() -> None:
+    for code in set(LANGUAGES.values()):
+        assert not any(char.isdigit() for char in read(code, "12:45, 17 %")), code
+
+
+PIECES = st.sampled_from(
+    [
+        *list("01259 .,:/-+%€$()°\n'"),
+        *(
+            "km",
+            "kg",
+            "Uhr",
+            " März",
+            "1.000",
+            "2024",
+            "年",
+            "个",
+            "월",
+            "개",
+            " de marzo",
+            "z. B. ",
+        ),
+        *(
+            "usw. ",
+            "Dr. ",
+            "the ",
+            "der ",
+            "und ",
+            "est ",
+            "la ",
+            "что",
+            "今天",
+            "です",
+            "5 Mio. €",
+        ),
+        *("A", "EUR ", "h30", "er", "º", "１", "：", "&", "@", "_", "=", "\u00a0"),
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    language=st.sampled_from([None, *sorted(set(LANGUAGES.values()))]),
+    parts=st.lists(PIECES, max_size=16),
+)
+def test_any_text_is_read_the_same_however_it_is_cut(
+    language: str | None, parts: list[str]
+) -> None:
+    text = "".join(parts)
+    whole = spans_of(language, [text])
+    for spans in (whole, spans_of(language, parts), spans_of(language, list(text))):
+        assert "".join(span.source for span in spans) == text
+        assert [span.spoken for span in spans if span.spoken != span.source] == [
+            span.spoken for span in whole if span.spoken != span.source
+        ]
+        assert "".join(span.spoken for span in spans) == "".join(span.spoken for span in whole)

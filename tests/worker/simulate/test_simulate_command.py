@@ -1,0 +1,48 @@
+"""`playhead simulate`: figures go to a result file, wrong arguments are told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from playhead.worker.cli import main
+
+
+def test_a_small_fleet_writes_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--parts", "fleet", "--gpus", "2", "--seconds", "2", "--rate", "6"]
+    assert main(["simulate", *flags, "--out", str(tmp_path)]) == 0
+    told = json.loads((tmp_path / "simulate-none.json").read_text())
+    figures = told["figures"]
+    assert told["command"].startswith("playhead ")
+    assert figures["fleet_2gpus_calls"] > 10
+    assert figures["fleet_2gpus_underruns"] == 0
+    assert 5.0 < figures["fleet_2gpus_p95_ms"] < 60.0  # virtual time: no machine changes it
+    assert "planned, not measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--parts", "fleets"], "allowed are policies"),
+        (["--times", "h300"], "h200_planned"),
+        (["--gpus", "0"], "at least 1"),
+        (["--parts", "measured", "--measured", "/nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_wrong_arguments_are_told(
+    flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_measured_run_is_compared_on_the_same_arrivals(tmp_path: Path) -> None:
+    measured = tmp_path / "serve-h200.json"
+    measured.write_text('{"figures": {"first_pcm_p95_ms_10rps": 10.0}}')
+    flags = ["--parts", "measured", "--measured", str(measured), "--out", str(tmp_path)]
+    assert main(["simulate", *flags]) == 0
+    figures = json.loads((tmp_path / "simulate-none.json").read_text())["figures"]
+    assert 0.1 < figures["sim_vs_measured_p95_error"] < 1.0  # planned times give about 14 ms

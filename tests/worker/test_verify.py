@@ -1,0 +1,133 @@
+"""playhead verify: passes what is right, fails what is not, and says what it could not check."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from playhead.engine.library import EMBEDDED_VOICE
+from playhead.engine.models.synthetic import write_checkpoint
+from playhead.worker.cli import main
+from playhead.worker.verify_speech import faults
+
+Q, K = (f"talker.model.layers.0.self_attn.{n}_proj.weight" for n in ("k", "v"))
+"""Two tensors of one shape."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path, "tiny-base", dtype=torch.float32)
+
+
+def edit(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+def verify(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> tuple[int, str]:
+    code = main(["verify", str(folder), "--no-speech", *flags])
+    return code, capsys.readouterr().out
+
+
+def test_table_when_nothing_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, table = verify(capsys, folder)
+    assert code == 0
+    assert "skip  hashes                nothing to compare with" in table
+    assert "pass  tensors               161 + 320 tensors" in table
+    code, table = verify(capsys, folder, "--record")
+    assert "pass  hashes                equal to the list beside it" in table
+    assert table.splitlines()[-1].startswith("PASS  0 failed, 3 skipped")
+
+
+def swap(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[Q], tensors[K] = tensors[K], tensors[Q]
+
+
+def spoil(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["talker.model.norm.weight"][3] = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (swap, rf"fail  hashes +2: tensor {Q} is not the one of the list; tensor {K} is not"),
+        (spoil, r"fail  values +1: main: talker\.model\.norm\.weight holds values that are no"),
+        (
+            lambda t: t.pop("speaker_encoder.fc.bias"),
+            r"fail  tensors +1: .*fc\.bias \[64\] is miss",
+        ),
+        (
+            lambda t: t.update(extra=torch.zeros(2)),
+            r"fail  tensors +1: .*extra \[2\] is unexpected",
+        ),
+        (
+            lambda t: t.update({Q: t[Q][:-1].clone()}),
+            r"fail  tensors +1: .*k_proj\.weight has shape \[31, 64\], the config asks",
+        ),
+    ],
+    ids=["swapped", "nan", "missing", "extra", "mis-shaped"],
+)
+def test_table_when_a_tensor_is_wrong(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[dict[str, torch.Tensor]], object],
+    told: str,
+) -> None:
+    assert verify(capsys, folder, "--record")[0] == 0
+    edit(folder / "model.safetensors", change)
+    code, table = verify(capsys, folder)
+    assert code == 1
+    assert table.splitlines()[-1].startswith("FAIL")
+    with pytest.raises(AssertionError, match=told):
+        raise AssertionError(table)
+
+
+def test_table_when_the_folder_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "no-such-thing", "--no-speech"]) == 1
+    assert "fail  loading               'no-such-thing' is no folder" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_table_when_the_embedded_voice_speaks(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["verify", str(EMBEDDED_VOICE), "--sentences", "3"])
+    table = capsys.readouterr().out
+    assert code == 0, table
+    assert "pass  speech english        3 sentences" in table
+    assert "pass  word errors" in table
+
+
+@pytest.mark.slow
+def test_table_when_random_weights_speak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Speech that never ends by itself fails, and says so."""
+    folder = write_checkpoint(tmp_path, "tiny", dtype=torch.float32)
+    code = main(["verify", str(folder), "--sentences", "1", "--language", "english"])
+    table = capsys.readouterr().out
+    assert code == 1
+    assert "fail  speech english" in table
+    assert "did not end by itself (length)" in table
+
+
+TONE = (np.sin(np.arange(24_000) / 20) * 9_000).astype(np.int16)
+TEXT = "a sentence of some words"
+
+
+@pytest.mark.parametrize(
+    ("pcm", "told"),
+    [
+        (np.tile(TONE, 2), []),
+        (TONE[:6_000], ["took 0.2 s, about 1.6 s were expected"]),
+        (np.tile(TONE, 9), ["took 9.0 s, about 1.6 s were expected"]),
+        (np.zeros(40_000, np.int16), ["is silent"]),
+        (np.concatenate([TONE, np.zeros(60_000, np.int16), TONE]), ["holds 2.5 s of silence"]),
+        (np.zeros(0, np.int16), ["took 0.0 s, about 1.6 s were expected", "is silent"]),
+    ],
+    ids=["fine", "short", "long", "silent", "gap", "nothing"],
+)
+def test_faults_of_speech(pcm: np.ndarray, told: list[str]) -> None:
+    assert list(faults(TEXT, pcm)) == told

@@ -1,0 +1,111 @@
+"""A real engine on its thread, in this process: what in-process callers get, with the times."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from playhead.engine.engine import Engine
+from playhead.engine.errors import EngineFailure
+from playhead.engine.messages import Cancel, Done, Failed, Pcm, Refused, Result, Submit
+from playhead.engine.models.loader import Model
+from playhead.engine.profile import Profile
+from playhead.engine.runner import Runner
+
+ANSWER_S = 120.0
+
+MakeRunner = Callable[[Model, Profile], Runner]
+
+
+def runner_maker(device: str) -> MakeRunner:
+    """Return what builds the runner of a device: captured graphs on a GPU, eager on a CPU."""
+    if device.startswith("cuda"):
+        from playhead.engine.cuda_runner import cuda_runner
+
+        return cuda_runner
+    from playhead.engine.eager_runner import eager_runner
+
+    return eager_runner
+
+
+class EngineThread:
+    """Runs an engine while the context lasts; notes when each result left it."""
+
+    def __init__(self, model: Path, profile: Profile, device: str) -> None:
+        """Build engine and runner."""
+        self.results: queue.SimpleQueue[tuple[float, Result]] = queue.SimpleQueue()
+        self.runner: Runner | None = None
+        make = runner_maker(device)
+
+        def made(model: Model, profile: Profile) -> Runner:
+            self.runner = make(model, profile)
+            return self.runner
+
+        self.engine = Engine(model, profile, self._take, make_runner=made)
+        self._thread = threading.Thread(target=self.engine.run, name="playhead-engine")
+
+    def __enter__(self) -> Self:
+        """Start the thread."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self.engine.stop()
+        self._thread.join()
+
+    def _take(self, results: list[Result]) -> None:
+        at_s = time.perf_counter()
+        for result in results:
+            self.results.put((at_s, result))
+
+    def first_pcm_ms(self, submit: Submit) -> float:
+        """Submit, wait for the first samples, cancel, wait for the end; return the wait.
+
+        Raises EngineFailure when none come.
+        """
+        first_ms = self._watch(submit, cancel=True)
+        if first_ms is None:
+            raise EngineFailure("it ended without audio")
+        return first_ms
+
+    def spoken(self, submit: Submit) -> None:
+        """Submit and wait for the end; raises EngineFailure when it does not come."""
+        self._watch(submit, cancel=False)
+
+    def _watch(self, submit: Submit, cancel: bool) -> float | None:
+        began_s = time.perf_counter()
+        self.engine.post(submit)
+        first_ms = None
+        while True:
+            try:
+                at_s, result = self.results.get(timeout=ANSWER_S)
+            except queue.Empty:
+                raise EngineFailure(f"no answer within {ANSWER_S:.0f} s") from None
+            if result.request_id != submit.request_id:
+                continue
+            if isinstance(result, Pcm) and first_ms is None:
+                first_ms = (at_s - began_s) * 1e3
+                if cancel:
+                    self.engine.post(Cancel(submit.request_id))
+            elif isinstance(result, Refused | Failed):
+                raise EngineFailure(result.message)
+            elif isinstance(result, Done):
+                return first_ms
+
+
+def sized(profile: Profile, max_streams: int, max_rows: int) -> Profile:
+    """Return the profile with exactly the slots and rows a benchmark needs."""
+    return replace(
+        profile, max_streams=max_streams, max_rows=max_rows,
+        flat_rows=min(profile.flat_rows, max_rows),
+    )  # fmt: skip
