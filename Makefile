@@ -13,7 +13,7 @@ demo: setup
 	@$(VENV)/bin/playhead demo $(if $(ONCE),--once)
 
 test: setup
-	$(RUN)/pytest
+	$(RUN)/pytest --durations=25
 
 check: setup
 	$(RUN)/ruff format --check .
