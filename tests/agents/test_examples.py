@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from livekit import api, rtc
 from livekit.agents import AgentServer, JobExecutorType, JobProcess
@@ -135,9 +136,9 @@ async def test_voice_bot_answers_and_is_interrupted_in_a_real_room(
         await caller.join(livekit_server.url, livekit_server.token("caller", room_name))
         chat = caller.room.local_participant
         await until(lambda: len(real_engine.carrier.of(Submit)) == 1 and real_engine.idle())
-        # What is written before the caller's data channel is open has nobody to be sent to, so
-        # the greeting is asserted by its sound.
-        await until(lambda: bool(caller.recording.pcm().any()))
+        # Text sent in the first second of a connection can be lost on its way (docs/plugin.md), so
+        # the greeting is looked for in the sound: a quarter of a second of it.
+        await until(lambda: np.count_nonzero(np.abs(caller.recording.pcm()) > 300) > 6_000)
         await chat.send_text("Where?", topic="lk.chat")
         await until(lambda: len(real_engine.carrier.of(Submit)) == 2)
         await until(lambda: "second left" in "".join(caller.captions))
