@@ -39,13 +39,3 @@ class RoomCounters:
         """Return name -> count."""
         with self._lock:
             return dict(self._counts)
-
-
-def exposition(groups: dict[str, dict[str, float]]) -> str:
-    """Return numbers in Prometheus' text format, each named playhead_<group>_<name>."""
-    lines = [
-        f"playhead_{group}_{name} {value:.9g}"
-        for group, numbers in groups.items()
-        for name, value in numbers.items()
-    ]
-    return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
 """RoomCounters: what speeches lost, by cause, as numbers of the process."""
 
-from playhead.worker.counters import RoomCounters, exposition
+from playhead.worker.counters import RoomCounters
 from playhead.worker.events import Finished, Interrupted
+from playhead.worker.http.prometheus import worker_exposition
 
 
 def test_gaps_stretches_and_waits_for_text_are_counted_apart() -> None:
@@ -11,4 +12,4 @@ def test_gaps_stretches_and_waits_for_text_are_counted_apart() -> None:
     counts = counters.snapshot()
     assert counts["underruns"] == 3 and counts["gap_s"] == 0.6
     assert counts["stretched_s"] == 0.08 and counts["text_wait_s"] == 3.0
-    assert "playhead_room_stretched_s 0.08\n" in exposition({"room": counts})
+    assert "playhead_room_stretched_s 0.08\n" in worker_exposition(counts, {})
