@@ -39,3 +39,20 @@ def livekit_server(request: pytest.FixtureRequest) -> Access:
 def room_name() -> str:
     """Return a room name that no other test uses."""
     return f"test-{next(_numbers)}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(autouse=True)
+def settings_left_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a setting changed: every later child process inherits it."""
+    before = _settings()
+    yield
+    after = _settings()
+    for name in after:
+        del os.environ[name]
+    os.environ.update(before)
+    changed = sorted(dict(before.items() ^ after.items()))
+    assert not changed, f"{request.node.name} left these variables changed: {changed}"
+
+
+def _settings() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k.startswith(("PLAYHEAD_", "LIVEKIT_"))}

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     level, format_ = getattr(args, "log_level", "INFO"), getattr(args, "log_format", "text")
     logs.set_up(level, format_)
-    os.environ |= {"PLAYHEAD_LOG_LEVEL": level, "PLAYHEAD_LOG_FORMAT": format_}  # for children
+    if "log_format" in args:  # chosen by the one who runs it: its children log alike
+        os.environ |= {"PLAYHEAD_LOG_LEVEL": level, "PLAYHEAD_LOG_FORMAT": format_}
     if args.command is None:
         parser.print_help()
         return EXIT_USAGE
