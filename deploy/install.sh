@@ -29,7 +29,6 @@ build() {
             requirements/engine.txt >$lock
     fi
     uv pip install --quiet --python "$FOLDER" --no-deps --require-hashes -r "$lock"
-    uv pip install --quiet --python "$FOLDER" "setuptools>=77,<82" wheel
     uv pip install --quiet --python "$FOLDER" --no-deps --no-build-isolation --link-mode copy .
 }
 

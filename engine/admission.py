@@ -12,6 +12,9 @@ SMOOTHING = 0.05
 ROUNDS = 60
 """Looks at one measurement until the guesses are forgotten."""
 
+MOST_SPREAD = 2.0
+"""A batch that takes longer than so many times its prediction met a stall, not its own size."""
+
 OFFLINE_RETRY_S = 2.0
 """A refused offline request has no deadline to be told about."""
 
@@ -64,6 +67,8 @@ class StepCosts:
         self.frame_fixed_s, self.frame_row_s = frame_fixed_s, frame_row_s
         self.codec_fixed_s, self.codec_frame_s = codec_fixed_s, codec_frame_s
         self.prompt_row_s = prompt_row_s
+        self.codec_spread = 1.0
+        """How many times its prediction the longest codec batch of late took; it fades."""
         self._frames, self._codecs = _Line(frame_row_s), _Line(codec_frame_s)
 
     @classmethod
@@ -85,6 +90,9 @@ class StepCosts:
 
     def saw_codec(self, frames: int, took_s: float) -> None:
         """Learn from one codec batch of `frames` frames over all rows."""
+        share = min(took_s / max(self.codec_s(frames), 1e-9), MOST_SPREAD)
+        faded = 1.0 + (1 - SMOOTHING / 4) * (self.codec_spread - 1.0)
+        self.codec_spread = max(share, faded)
         self.codec_fixed_s, self.codec_frame_s = self._codecs.saw(frames, took_s)
 
     def saw_prompt(self, rows: int, took_s: float) -> None:

@@ -1,31 +1,86 @@
 """Which runner a profile's device gets: captured graphs on a GPU, eager torch elsewhere."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from playhead.engine.device import choose_device
+import torch
+
+from playhead.engine.device import Tier, profile_tier
 from playhead.engine.eager_runner import eager_runner
+from playhead.engine.models.loader import Model
 from playhead.engine.profile import Profile
-from playhead.engine.runner import Runner
+from playhead.engine.runner import PROMPT_POSITIONS, Runner
 
 if TYPE_CHECKING:
-    from playhead.engine.models.loader import Model as LoadedModel
+    from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+    from playhead.engine.cuda_state import StateSizes
+    from playhead.engine.cuda_weights import CodecWeights, FrameWeights
 
 
-def device_runner(model: "LoadedModel", profile: Profile) -> Runner:
-    """Build the runner of the device that `profile` names; raises ConfigError if it is not there.
+def device_runner(model: Model, profile: Profile) -> Runner:
+    """Build the runner of the tier that `profile` gets here.
 
-    Below capability 8.0 the model runs eagerly in fp16: slow, but it runs.
+    Raises ConfigError, before a weight is read, for a device that is not there or can't do what
+    the profile asks of it.
     """
-    tier = choose_device(profile.device, model.config)
-    if tier.name == "full":
-        from playhead.engine.cuda_runner import cuda_runner  # Triton: only where it is used
-
-        return cuda_runner(model, profile)
+    tier = profile_tier(profile, model.config)
     if tier.name == "cpu":
         return eager_runner(model, profile)
-    import torch
+    return cuda_runner(model, profile, tier)
 
-    from playhead.engine.models.loader import Model
 
-    device, dtype = torch.device(tier.device), getattr(torch, tier.dtype)
-    return eager_runner(Model(model.folder, model.config, device, dtype), profile)
+def cuda_runner(model: Model, profile: Profile, tier: Tier | None = None) -> "CudaRunner":
+    """Build the runner that replays captured graphs on the current CUDA device, as its tier says.
+
+    Without a tier it is the one that the profile gets on a GPU; raises ConfigError.
+    """
+    if tier is None:
+        tier = profile_tier(replace(profile, device="cuda"), model.config)
+    frame, codec = folded_weights(model, profile, tier)
+    return captured_runner(frame, codec, profile, tier)
+
+
+def folded_weights(
+    model: Model, profile: Profile, tier: Tier, device: str = "cuda"
+) -> "tuple[FrameWeights, CodecWeights]":
+    """Read weights straight to the device and fold them there; `model` gives folder and config."""
+    from playhead.engine.cuda_weights import fold_codec, fold_frame
+
+    config, dtype = model.config, getattr(torch, tier.dtype)
+    held = Model(model.folder, config, torch.device(device), dtype)
+    with torch.inference_mode():
+        positions = state_sizes(profile).max_positions
+        frame = fold_frame(config, held.main_weights(), positions, dtype, tier.quantized)
+        codec = fold_codec(config.codec, held.codec_weights(), dtype)
+    if device != "cpu":
+        torch.cuda.empty_cache()
+    return frame, codec
+
+
+def captured_runner(
+    frame: "FrameWeights", codec: "CodecWeights", profile: Profile, tier: Tier
+) -> "CudaRunner":
+    """Allocate all state and capture every shape of a profile over folded weights."""
+    from playhead.engine.cuda_runner import CudaRunner  # Triton: only where it is used
+    from playhead.kernels.launches import TORCH, TRITON
+
+    launches = TRITON if tier.triton else TORCH
+    sizes = state_sizes(profile)
+    return CudaRunner(frame, codec, sizes, graph_sizes(profile), launches, capture=tier.graphs)
+
+
+def state_sizes(profile: Profile) -> "StateSizes":
+    """Return what a profile decides about device memory."""
+    from playhead.engine.cuda_state import StateSizes
+
+    return StateSizes(profile.max_streams, profile.segment_frames, PROMPT_POSITIONS)
+
+
+def graph_sizes(profile: Profile) -> "GraphSizes":
+    """Return the shapes that a profile has captured."""
+    from playhead.engine.cuda_runner import GraphSizes
+    from playhead.engine.graphs import pick_size
+
+    rows = pick_size(profile.frame_batches, profile.max_rows)
+    batches = tuple(size for size in profile.frame_batches if size <= rows)
+    return GraphSizes(batches, profile.chunk_frames, max_codec_streams=rows)

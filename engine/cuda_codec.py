@@ -19,8 +19,9 @@ from playhead.engine.cuda_weights import (
     UpWeights,
 )
 from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES
-from playhead.kernels import codec_state, conv, norm
+from playhead.kernels import conv
 from playhead.kernels.conv import ConvWeight, Rows, Snake
+from playhead.kernels.launches import TRITON, Launches
 
 
 def held_values(weights: CodecWeights, pasts: list[Past], streams: int, frames: int) -> int:
@@ -66,6 +67,7 @@ class CodecBody:
     def __init__(
         self, weights: CodecWeights, state: CodecState, arena: Arena, streams: int, frames: int,
         codes: Tensor, slots: Tensor, samples: Tensor, record: Tensor,
+        launches: Launches = TRITON,
     ) -> None:  # fmt: skip
         """Cut the buffers, which all calls share: `codes` and `slots` int32, `samples` fp32, flat.
 
@@ -73,7 +75,7 @@ class CodecBody:
         is not 0 where some sample was not a number.
         """
         self._weights, self._state, self._arena = weights, state, arena
-        self._streams, self._frames = streams, frames
+        self._streams, self._frames, self._k = streams, frames, launches
         self._codes = codes[: streams * frames * CODEBOOKS].view(streams, frames, CODEBOOKS)
         self._slots = slots[:streams]
         num = streams * frames
@@ -117,11 +119,11 @@ class CodecBody:
         """Launch the whole call."""
         w, s = self._weights, self._state
         held = iter(self._held)
-        codec_state.move_pasts(
+        self._k.move_pasts(
             s.pasts, self._arena.values, self._blocks, self._slots, s.frames, store=False
         )
         first = next(held)
-        codec_state.look_up(self._codes, w.tables, first.start, first.stride, w.config.num_codes)
+        self._k.look_up(self._codes, w.tables, first.start, first.stride, w.config.num_codes)
         rows = self._transform(first)
         held_ups = [next(held) for _ in w.ups]
         entry = next(held)
@@ -133,13 +135,13 @@ class CodecBody:
             following = w.blocks[index + 1].entry if index + 1 < len(w.blocks) else w.exit
             units = [next(held) for _ in block.units]
             into = self._block(into, block, units, next(held), following)
-        conv.last_conv(into, w.last, w.last_bias, self.samples)
+        self._k.last_conv(into, w.last, w.last_bias, self.samples)
         self._broken.copy_(self.samples.isfinite().all(1).logical_not_())
         self._pcm.copy_((self.samples * 32767.0).round_().clamp_(-32768.0, 32767.0))
-        codec_state.move_pasts(
+        self._k.move_pasts(
             s.pasts, self._arena.values, self._blocks, self._slots, s.frames, store=True
         )
-        codec_state.count_frames(self._slots, s.frames, self._frames)
+        self._k.count_frames(self._slots, s.frames, self._frames)
 
     def _conv(
         self,
@@ -152,7 +154,7 @@ class CodecBody:
         act: int = conv.NONE,
     ) -> None:
         scratch = self._arena.scratch
-        conv.causal_conv(held, weight, plain, curved, snake, residual, act, scratch=scratch)
+        self._k.causal_conv(held, weight, plain, curved, snake, residual, act, scratch=scratch)
 
     def _transform(self, first: Rows) -> Rows:
         """Run the windowed transformer; return its unit-norm rows."""
@@ -160,16 +162,17 @@ class CodecBody:
         x = Rows(self._x.view(self._streams, self._frames, -1), 0)
         self._conv(first, w.entry, plain=x)
         for index, layer in enumerate(w.transformer.layers):
-            norm.project(self._x, layer.qkv, self._qkv)
-            codec_state.ring_attention(
+            self._k.project(self._x, layer.qkv, self._qkv)
+            self._k.ring_attention(
                 self._qkv, self._x, s.ring, index, self._slots, s.frames, w.transformer.rope,
                 self._mixed, self._frames, c.rms_eps,
             )  # fmt: skip
-            norm.project(self._mixed, layer.out, self._y, self._x)
-            norm.project(self._y, layer.gate_up, self._gate_up)
-            norm.gate_rows(self._gate_up, self._gated, c.rms_eps, self._y)
-            norm.project(self._gated, layer.down, self._x, self._y)
-        norm.rms_norm_rows(self._x, self._y, c.rms_eps)
+            # Sums go into their own addend: the library copies one that is apart first.
+            self._k.project(self._mixed, layer.out, self._x, self._x)
+            self._k.project(self._x, layer.gate_up, self._gate_up)
+            self._k.gate_rows(self._gate_up, self._gated, c.rms_eps, self._x)
+            self._k.project(self._gated, layer.down, self._x, self._x)
+        self._k.rms_norm_rows(self._x, self._y, c.rms_eps)
         return Rows(self._y.view(self._streams, self._frames, -1), 0)
 
     def _up(self, rows: Rows, up: UpWeights, held: Rows, out: Rows | None) -> Rows:
@@ -178,7 +181,7 @@ class CodecBody:
         self._conv(rows, up.up, plain=held)
         mixed = self._spare(0, num_rows, channels)
         carried = Rows(torch.empty_like(mixed.buffer), 0)
-        conv.mix_depthwise(
+        self._k.mix_depthwise(
             held, up.depthwise, up.depthwise_bias, up.narrow_bias, carried, mixed, LAYER_NORM_EPS
         )
         wide = self._spare(1, num_rows, up.widen.matrix.shape[1])

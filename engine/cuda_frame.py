@@ -15,7 +15,8 @@ from playhead.engine.cuda_state import TalkerState
 from playhead.engine.cuda_weights import FrameWeights, LayerWeights, StackWeights
 from playhead.engine.models.config import MIN_FRAMES
 from playhead.engine.units import CODEBOOKS
-from playhead.kernels import attention, frame, norm, sampler
+from playhead.kernels import attention
+from playhead.kernels.launches import TRITON, Launches
 from playhead.kernels.predictor import PredictorPlan, PredictorScratch, predict_codes
 from playhead.kernels.skinny import SkinnyPlan, SkinnyScratch, skinny_product
 
@@ -51,6 +52,16 @@ class FramePlan:
     """How the whole predictor runs as one launch; None: as a launch each step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a frame shows and is told, where its numbers are measured; no served graph has one."""
+
+    scores: Tensor
+    """[16, rows, num_codes] fp32: takes the logits of every codebook."""
+    told: Tensor
+    """[rows, 16] int32: the codes the frame goes on with, whatever it draws."""
+
+
 class _StackBuffers:
     """Buffers of one stack for up to `rows` rows."""
 
@@ -70,8 +81,11 @@ class _StackBuffers:
 class FrameBuffers:
     """Every buffer of the frame and prompt graphs, for up to `max_rows` rows."""
 
-    def __init__(self, weights: FrameWeights, state: TalkerState, max_rows: int) -> None:
+    def __init__(
+        self, weights: FrameWeights, state: TalkerState, max_rows: int, launches: Launches = TRITON
+    ) -> None:
         """Allocate once; graphs of fewer rows use the front of each buffer."""
+        self.launches = launches
         like, device = weights.code_rows, weights.code_rows.device
         own = weights.predictor.config
         self.max_rows = max_rows
@@ -84,7 +98,9 @@ class FrameBuffers:
         self.unit = like.new_empty(max_rows, weights.talker.config.hidden)
         self.logits = like.new_empty(max_rows, weights.head.shape[0])
         self.own_logits = like.new_empty(max_rows, weights.num_codes)
-        self.persistent = PredictorScratch(weights.packed, min(max_rows, PERSISTENT_ROWS))
+        self.persistent = None
+        if weights.packed is not None:
+            self.persistent = PredictorScratch(weights.packed, min(max_rows, PERSISTENT_ROWS))
         self.codes = torch.zeros(max_rows, CODEBOOKS + 1, dtype=torch.int32, device=device)
         """The record of a frame: 16 codes and whether the row has ended."""
         shape = (own.num_layers, max_rows, 2, own.num_kv_heads, CODEBOOKS, own.head_dim)
@@ -100,7 +116,7 @@ class FrameBuffers:
         """Device memory of all buffers."""
         holders = (self, self.talker, self.predictor, self.scratch)
         held = (*holders, self.talker.scratch, self.predictor.scratch, self.persistent)
-        values = [value for holder in held for value in vars(holder).values()]
+        values = [value for holder in held if holder for value in vars(holder).values()]
         return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
 
@@ -116,7 +132,7 @@ class _TalkerBody:
         plan: LayerPlan = LIBRARY,
     ) -> None:
         self._weights, self._state, self._rows, self._plan = weights, state, rows, plan
-        self._b, self._scratch = buffers.talker, buffers.scratch
+        self._b, self._scratch, self._k = buffers.talker, buffers.scratch, buffers.launches
         self.slots = buffers.inputs[:rows]
         self.positions = buffers.positions[:rows]
 
@@ -124,41 +140,43 @@ class _TalkerBody:
         """Run every layer; `append`: one new row a slot, else rows of prompts."""
         c, b, n = self._weights.talker.config, self._b, self._rows
         for index, layer in enumerate(self._weights.talker.layers):
-            norm.project(b.x[:n], layer.qkv, b.qkv[:n])
+            self._k.project(b.x[:n], layer.qkv, b.qkv[:n])
             self._attend(index, layer, append)
-            finish_layer(layer, b, b.x[:n], c.rms_eps, self._plan)
+            finish_layer(layer, b, b.x[:n], c.rms_eps, self._plan, self._k)
 
     def _attend(self, index: int, layer: LayerWeights, append: bool) -> None:
         stack, b, n, state = self._weights.talker, self._b, self._rows, self._state
         c, cache = stack.config, state.cache[index]
         if not append:
-            attention.write_kv(
+            self._k.write_kv(
                 b.qkv[:n], cache, state.page_table, self.slots, self.positions, layer.norms[1],
                 stack.rope, c.num_heads, c.rms_eps, b.x[:n],
             )  # fmt: skip
-        attention.paged_attention(
+        self._k.paged_attention(
             b.qkv[:n], cache, state.page_table, self.slots, self.positions, layer.norms,
             stack.rope, b.mixed[:n], self._scratch, c.rms_eps, b.x[:n], append,
         )  # fmt: skip
 
 
 def finish_layer(
-    layer: LayerWeights, b: _StackBuffers, x: Tensor, eps: float, plan: LayerPlan
+    layer: LayerWeights, b: _StackBuffers, x: Tensor, eps: float, plan: LayerPlan, k: Launches
 ) -> None:
     """Run a layer from its mixed heads to its output: x [N, hidden] is read and replaced."""
     n = x.shape[0]
     few = n <= SKINNY_ROWS
-    y, wide = b.y[:n], b.gate_up[:n]
-    if plan.out is not None and few:
+    skinny_down = plan.down is not None and few and isinstance(layer.down, Tensor)
+    # A sum into its own addend saves a copy of it; a gated product reads y while others write x.
+    y, wide = b.y[:n] if skinny_down else x, b.gate_up[:n]
+    if plan.out is not None and few and isinstance(layer.out, Tensor):
         skinny_product(b.mixed[:n], layer.out, y, b.scratch, plan.out, x)
     else:
-        norm.project(b.mixed[:n], layer.out, y, x)
-    norm.project(y, layer.gate_up, wide)
-    if plan.down is not None and few:
+        k.project(b.mixed[:n], layer.out, y, x)
+    k.project(y, layer.gate_up, wide)
+    if plan.down is not None and few and isinstance(layer.down, Tensor):
         skinny_product(wide, layer.down, x, b.scratch, plan.down, y, True, y, eps)
     else:
-        norm.gate_rows(wide, b.gated[:n], eps, y)
-        norm.project(b.gated[:n], layer.down, x, y)
+        k.gate_rows(wide, b.gated[:n], eps, y)
+        k.project(b.gated[:n], layer.down, x, y)
 
 
 class FrameBody:
@@ -171,36 +189,39 @@ class FrameBody:
         buffers: FrameBuffers,
         rows: int,
         plan: FramePlan | None = None,
+        probe: Probe | None = None,
     ) -> None:
-        """Cut the views; nothing runs."""
+        """Cut the views; nothing runs. A probe sees launches a step, not the persistent one."""
+        self._probe = probe
         self._weights, self._state, self._buffers, self._rows = weights, state, buffers, rows
-        self._plan = plan or FramePlan()
+        self._plan, self._k = plan or FramePlan(), buffers.launches
         self._talker = _TalkerBody(weights, state, buffers, rows, self._plan.talker)
         self._slots, self._text_ids, self._flags = buffers.inputs[: 3 * rows].view(3, rows)
 
     def run(self) -> None:
         """Launch the whole frame."""
         w, s, b, n = self._weights, self._state, self._buffers, self._rows
-        frame.begin_frame(
+        self._k.begin_frame(
             s.carry, w.text_rows, self._slots, self._text_ids, s.wholes, b.talker.x[:n],
             b.positions[:n],
         )  # fmt: skip
         self._talker.run(append=True)
-        norm.rms_norm_rows(b.talker.x[:n], b.unit[:n], w.talker.config.rms_eps)
-        norm.project(b.unit[:n], w.head, b.logits[:n])
-        if self._plan.persistent is not None and n <= PERSISTENT_ROWS:
+        self._k.rms_norm_rows(b.talker.x[:n], b.unit[:n], w.talker.config.rms_eps)
+        self._k.project(b.unit[:n], w.head, b.logits[:n])
+        if self._plan.persistent is not None and w.packed is not None and n <= PERSISTENT_ROWS:
             self._predict_at_once(self._plan.persistent)
         else:
             self._predict()
-        frame.end_frame(
+        self._k.end_frame(
             b.codes[:n], w.code_rows, self._slots, s.carry, s.wholes, w.num_codes, s.last_position
         )
 
     def _predict_at_once(self, plan: PredictorPlan) -> None:
         """Choose all codes, the predictor as one launch."""
         w, s, b, n = self._weights, self._state, self._buffers, self._rows
+        assert w.packed is not None and b.persistent is not None
         rows = b.persistent.inputs[:n]
-        norm.project(b.unit[:n], w.project, rows[:, 0], w.project_bias)
+        self._k.project(b.unit[:n], w.project, rows[:, 0], w.project_bias)
         self._choose(0, b.logits[:n], rows[:, 1], None)
         predict_codes(
             w.packed, b.persistent, b.own_cache, self._slots, self._flags, s.reals, s.wholes,
@@ -211,7 +232,7 @@ class FrameBody:
         """Choose all codes, a launch each step."""
         w, b, n = self._weights, self._buffers, self._rows
         pairs = b.pairs[: 2 * n].view(n, 2, -1)
-        norm.project(b.unit[:n], w.project, pairs[:, 0], w.project_bias)
+        self._k.project(b.unit[:n], w.project, pairs[:, 0], w.project_bias)
         self._choose(0, b.logits[:n], pairs[:, 1], None)
         self._pass(b.pairs[: 2 * n], position=0, new_rows=2)
         self._head(1, pairs[:, 1])
@@ -224,17 +245,17 @@ class FrameBody:
         stack, b = self._weights.predictor, self._buffers
         c, p, n = stack.config, self._buffers.predictor, x.shape[0]
         for index, layer in enumerate(stack.layers):
-            norm.project(x, layer.qkv, p.qkv[:n])
-            attention.predictor_attention(
+            self._k.project(x, layer.qkv, p.qkv[:n])
+            self._k.predictor_attention(
                 p.qkv[:n], b.own_cache[index, : self._rows], layer.norms, stack.rope, p.mixed[:n],
                 position, new_rows, c.rms_eps, x,
             )  # fmt: skip
-            finish_layer(layer, p, x, c.rms_eps, self._plan.predictor)
+            finish_layer(layer, p, x, c.rms_eps, self._plan.predictor, self._k)
 
     def _head(self, book: int, x: Tensor) -> None:
         """Score codebook `book` from rows x and choose it; its input row becomes the next x."""
         b = self._buffers
-        norm.project(x, self._weights.heads[book - 1], b.own_logits[: self._rows])
+        self._k.project(x, self._weights.heads[book - 1], b.own_logits[: self._rows])
         into = b.predictor.x[: self._rows] if book < CODEBOOKS - 1 else None
         self._choose(book, b.own_logits[: self._rows], into, x)
 
@@ -242,11 +263,26 @@ class FrameBody:
         self, book: int, logits: Tensor, into: Tensor | None, source: Tensor | None
     ) -> None:
         w, s, b = self._weights, self._state, self._buffers
-        sampler.choose_codes(
+        if self._probe is not None:  # first: the row chosen next may replace `source`
+            self._show(self._probe, book, logits, source)
+        self._k.choose_codes(
             logits, self._slots, self._flags, s.reals, s.wholes, s.seen, b.codes[: self._rows],
             book, w.num_codes, MIN_FRAMES, w.inputs[book] if into is not None else None, into,
             source, w.predictor.config.rms_eps,
         )  # fmt: skip
+        if self._probe is not None:
+            told = self._probe.told[:, book]
+            b.codes[: self._rows, book].copy_(told)
+            if into is not None:
+                into.copy_(w.inputs[book][told.long()])
+
+    def _show(self, probe: Probe, book: int, logits: Tensor, source: Tensor | None) -> None:
+        """Note the logits of one codebook, with the norm scale that the sampler applies."""
+        wide = logits[:, : self._weights.num_codes].float()
+        if source is not None:
+            mean_square = source.float().square().mean(1, keepdim=True)
+            wide = wide * torch.rsqrt(mean_square + self._weights.predictor.config.rms_eps)
+        probe.scores[book].copy_(wide)
 
 
 class PromptBody:

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from playhead.engine.cuda_state import CodecState, TalkerState
 from playhead.engine.cuda_weights import FrameWeights
-from playhead.engine.graphs import PinnedRing
+from playhead.engine.graphs import PinnedRing, sent
 from playhead.engine.models.config import ResolvedSampling
 from playhead.engine.models.prompt import Prompt
 from playhead.kernels import frame
 from playhead.kernels.attention import PAGE
+from playhead.kernels.launches import TRITON, Launches
 from playhead.kernels.sampler import POSITION, REAL_COLUMNS, SEED_HIGH, SEED_LOW, TOP_K
 
 PrefixKey = tuple[bytes, bytes, bytes]
@@ -48,9 +49,11 @@ class Joins:
     """Turns opened slots into device state."""
 
     def __init__(
-        self, weights: FrameWeights, talker: TalkerState, codec: CodecState, pin: bool
-    ) -> None:
+        self, weights: FrameWeights, talker: TalkerState, codec: CodecState, pin: bool,
+        launches: Launches = TRITON,
+    ) -> None:  # fmt: skip
         """Reserve the joiner block; nothing runs."""
+        self._k = launches
         self._weights, self._talker, self._codec = weights, talker, codec
         self._columns = frame.JOIN_HEAD + talker.page_table.shape[1]
         slots = talker.sizes.num_slots
@@ -84,12 +87,16 @@ class Joins:
         joiners = self._joiners[:count].view(len(slots), self._columns)
         joiners.copy_(staged[:count].view(len(slots), self._columns), non_blocking=True)
         t = self._talker
-        frame.join_streams(
+        self._k.join_streams(
             joiners, self._weights.start_row, t.carry, t.wholes, t.reals, t.seen, t.page_table,
             self._codec.frames,
         )  # fmt: skip
         if most_pages:
-            frame.copy_prefixes(joiners, t.prefixes, t.cache, most_pages)
+            self._k.copy_prefixes(joiners, t.prefixes, t.cache, most_pages)
+        for slot in slots:
+            reference = self.starts[slot].prompt.reference
+            if reference is not None:  # speech goes on from its last frame
+                t.carry[slot] = self._frame_rows(reference[-1:])[0]
         return to_run
 
     def stored_rows(self, prompt: Prompt) -> int:
@@ -135,13 +142,23 @@ class Joins:
         """Return the talker's input rows [last - first, H] of a slot's prompt."""
         prompt, w = self.starts[slot].prompt, self._weights
         device = w.code_rows.device
-        text = torch.from_numpy(prompt.text_ids[first:last]).to(device)
-        codec = torch.from_numpy(prompt.codec_ids[first:last]).to(device)
+        text, codec = (sent(i[first:last], device) for i in (prompt.text_ids, prompt.codec_ids))
         x = w.text_rows[text.clamp(min=0)].masked_fill((text < 0)[:, None], 0.0)
         x = x + w.codec_rows[codec.clamp(min=0)].masked_fill((codec < 0)[:, None], 0.0)
         if prompt.speaker is not None and first <= prompt.speaker_row < last:
-            x[prompt.speaker_row - first] += torch.from_numpy(prompt.speaker).to(x)
+            x[prompt.speaker_row - first] += sent(prompt.speaker, device).to(x.dtype)
+        if prompt.reference is not None and last > prompt.reference_row:
+            begin = max(first, prompt.reference_row)
+            frames = prompt.reference[begin - prompt.reference_row : last - prompt.reference_row]
+            x[begin - first :] += self._frame_rows(frames)
         return x
+
+    def _frame_rows(self, frames: NDArray[np.int16]) -> Tensor:
+        """Return the sum of the 16 code rows [R, H] of frames [R, 16]."""
+        w = self._weights
+        offsets = np.arange(frames.shape[1]) * w.num_codes
+        at = sent(frames.astype(np.int64) + offsets, w.code_rows.device)
+        return w.code_rows[at].sum(1)
 
 
 def _halves(seed: int) -> tuple[int, int]:

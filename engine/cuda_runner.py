@@ -10,6 +10,7 @@ through Triton's interpreter: that is how it is tested.
 """
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from playhead.engine.cuda_codec import CodecBody, held_values
 from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
 from playhead.engine.cuda_joins import Joins, SlotStart
 from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState, memory_table
-from playhead.engine.cuda_weights import CodecWeights, FrameWeights, fold_codec, fold_frame
+from playhead.engine.cuda_weights import CodecWeights, FrameWeights
 from playhead.engine.errors import TextTooLong
 from playhead.engine.flight import Flight
 from playhead.engine.graphs import (
@@ -38,17 +39,18 @@ from playhead.engine.graphs import (
     pick_size,
 )
 from playhead.engine.models.config import ResolvedSampling
-from playhead.engine.models.loader import Model
 from playhead.engine.models.prompt import Prompt
-from playhead.engine.profile import Profile
-from playhead.engine.runner import PROMPT_POSITIONS, CodecResult, FrameResult
+from playhead.engine.runner import CodecResult, FrameResult
 from playhead.engine.units import CODEBOOKS, FRAME_SAMPLES
+from playhead.kernels.launches import TRITON, Launches
 from playhead.kernels.sampler import MAY_END
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 4
 """Uncollected flights of one kind that the pinned rings have room for: one a chunk size."""
+JOINS_IN_FLIGHT = 3
+"""Joins that may wait on the device: their settings stand in a ring of one more."""
 TIMED_REPLAYS = 5
 CODEC_PIECES = 4
 """Most replays of one codec flight."""
@@ -80,40 +82,46 @@ class CudaRunner:
     """Runs batches of slots by replaying graphs."""
 
     def __init__(
-        self, frame: FrameWeights, codec: CodecWeights, sizes: StateSizes, graphs: GraphSizes
-    ) -> None:
-        """Allocate all state, print the memory plan, capture every shape."""
+        self, frame: FrameWeights, codec: CodecWeights, sizes: StateSizes, graphs: GraphSizes,
+        launches: Launches = TRITON, capture: bool = True,
+    ) -> None:  # fmt: skip
+        """Allocate all state, print the memory plan, capture every shape.
+
+        `launches` is which kernels run; without `capture` each launch is made by the host.
+        """
+        self._launches = launches
         self.weights, self._codec_weights, self._sizes = frame, codec, sizes
-        self._device = frame.code_rows.device
+        self._device, self._graphs = frame.code_rows.device, graphs
         self._on_device = self._device.type == "cuda"
-        self._graphs = graphs
         rows = max(*graphs.frame_batches, *graphs.prompt_rows)
         self.talker_state = TalkerState(frame, sizes)
         self._codec = CodecState(codec, sizes.num_slots)
-        self.buffers = FrameBuffers(frame, self.talker_state, rows)
-        self._joins = Joins(frame, self.talker_state, self._codec, self._on_device)
-        self._recorder = Recorder(self._device)
-        self._codec_recorder = Recorder(self._device)
+        self.buffers = FrameBuffers(frame, self.talker_state, rows, launches)
+        self._joins = Joins(frame, self.talker_state, self._codec, self._on_device, launches)
+        self._recorder = Recorder(self._device, graphs=capture)
+        self._codec_recorder = Recorder(self._device, graphs=capture)
         self._codec_pairs = codec_sizes(graphs.max_codec_streams, graphs.codec_frames)
         most = max(s * f for s, f in self._codec_pairs)
-        self._arena = Arena(
-            max(held_values(codec, self._codec.pasts_of, s, f) for s, f in self._codec_pairs),
-            codec.tables,
-        )
+        held = (held_values(codec, self._codec.pasts_of, s, f) for s, f in self._codec_pairs)
+        self._arena = Arena(max(held), codec.tables)
         # One copy brings both: slots first, then codes.
         self._codec_input = self.talker_state.wholes.new_zeros(most * (CODEBOOKS + 1))
         self._samples = torch.zeros(most * FRAME_SAMPLES, device=self._device)
-        size = most * FRAME_SAMPLES + graphs.max_codec_streams
+        # Its flags have room for the widest graph, which may hold more than max_codec_streams.
+        size = most * FRAME_SAMPLES + max(s for s, _ in self._codec_pairs)
         self._record = torch.zeros(size, dtype=torch.int16, device=self._device)
         self._make_rings(rows, most)
         self.frame_replays: dict[int, Body] = {}
         self.codec_replays: dict[tuple[int, int], tuple[Body, CodecBody]] = {}
         self._prompts: dict[int, tuple[Body, PromptBody]] = {}
+        self._marks: deque[DeviceEvent | None] = deque(maxlen=JOINS_IN_FLIGHT)
         self._joined: dict[int, DeviceEvent | None] = {}
         """Slots whose join no frame has followed yet."""
         log.info("device memory planned:\n%s", memory_table(self.memory()))
         with torch.inference_mode():
             self._capture_all()
+        if self._on_device:
+            self._warm()
         self.captures_at_start = self.captures
         """`captures` when the runner was made: later ones must never happen."""
 
@@ -143,19 +151,16 @@ class CudaRunner:
     def memory(self) -> dict[str, int]:
         """Return device bytes by part: the plan the runner was built to."""
         t, c = self.talker_state, self._codec
-        slots = (t.carry, t.wholes, t.reals, t.seen, t.page_table)
         return {
             "weights, talker and predictor": self.weights.num_bytes,
             "weights, codec": self._codec_weights.num_bytes,
             "prefixes": t.prefixes.nbytes,
             f"talker keys and values, {self._sizes.pool_pages} pages": t.cache.nbytes,
-            "slots": sum(x.nbytes for x in slots),
+            "slots": sum(x.nbytes for x in (t.carry, t.wholes, t.reals, t.seen, t.page_table)),
             "codec state": c.pasts.nbytes + c.ring.nbytes,
             "frame buffers": self.buffers.num_bytes,
             "codec buffers": self._arena.values.nbytes + self._samples.nbytes + self._record.nbytes,
         }
-
-    # -- capture
 
     def _capture_all(self) -> None:
         """Capture every shape, largest first, over scratch slot 0."""
@@ -169,8 +174,19 @@ class CudaRunner:
             codec = CodecBody(
                 self._codec_weights, self._codec, self._arena, streams, frames,
                 self._codec_input[streams:], self._codec_input, self._samples, self._record,
+                self._launches,
             )  # fmt: skip
             self.codec_replays[streams, frames] = self._codec_recorder.capture(codec.run), codec
+
+    def _warm(self) -> None:
+        """Join a stream by a run, then by a copy: what no graph holds compiles and loads now."""
+        ids = np.zeros(2, np.int64)
+        prompt = Prompt(ids, ids, num_constant_rows=1)
+        for _ in range(2):
+            self.open(1, prompt, ResolvedSampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0), seed=0)
+            self.prefill([1])
+        self.close(1)
+        self._joined.clear()
 
     def costs(self) -> StepCosts:
         """Return what the smallest and the largest batches take, timed over scratch slot 0."""
@@ -240,12 +256,15 @@ class CudaRunner:
     def prefill(self, slots: Sequence[int]) -> None:
         """Join freshly opened or restarted slots: stored prefixes are copied, the rest is run."""
         with device_faults(), self._on(self._recorder):
+            if len(self._marks) == JOINS_IN_FLIGHT and self._marks[0] is not None:
+                self._marks[0].synchronize()  # its settings are about to be overwritten
             for slot, first, last in self._joins.join(slots):
                 self._run_prompt(slot, first, last)
                 self._joins.keep_prefix(slot, last)
             # A join clears codec frame counts. A collected frame proves that it is over; recorded
             # speech decodes without one and has to wait.
-            self._joined.update(dict.fromkeys(slots, self._mark(self._recorder)))
+            self._marks.append(self._mark(self._recorder))
+            self._joined.update(dict.fromkeys(slots, self._marks[-1]))
 
     def _run_prompt(self, slot: int, first: int, last: int) -> None:
         """Run prompt rows first..last - 1 of one slot in captured pieces."""
@@ -378,22 +397,3 @@ class CudaRunner:
         event = DeviceEvent(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(recorder.stream)
         return event
-
-
-def cuda_runner(model: Model, profile: Profile) -> CudaRunner:
-    """Build the runner that replays captured graphs on the current CUDA device.
-
-    Weights are read straight to the device and folded there; `model` gives folder and config.
-    """
-    dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    held = Model(model.folder, model.config, torch.device("cuda"), dtype)
-    sizes = StateSizes(profile.max_streams, profile.segment_frames, PROMPT_POSITIONS)
-    rows = pick_size(profile.frame_batches, profile.max_rows)
-    batches = tuple(size for size in profile.frame_batches if size <= rows)
-    with torch.inference_mode():
-        frame = fold_frame(model.config, held.main_weights(), sizes.max_positions, dtype)
-        codec = fold_codec(model.config.codec, held.codec_weights(), dtype)
-    torch.cuda.empty_cache()
-    return CudaRunner(
-        frame, codec, sizes, GraphSizes(batches, profile.chunk_frames, max_codec_streams=rows)
-    )

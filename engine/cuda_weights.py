@@ -17,6 +17,7 @@ from playhead.engine.models.config import CodecConfig, ModelConfig, StackConfig
 from playhead.engine.units import CODEBOOKS
 from playhead.kernels.conv import ConvWeight, Snake
 from playhead.kernels.predictor import PredictorWeights
+from playhead.kernels.quantized import Matrix, QuantizedKind, Round, rounding
 
 HEAD_ALIGN = 64
 """Rows of the talker's head are padded to a multiple: an odd row pitch makes a slow product."""
@@ -36,10 +37,10 @@ Weights = Mapping[str, Tensor]
 class LayerWeights:
     """One decoder layer; matrices are [out, in] with the norm before them folded in."""
 
-    qkv: Tensor
-    out: Tensor
-    gate_up: Tensor
-    down: Tensor
+    qkv: Matrix
+    out: Matrix
+    gate_up: Matrix
+    down: Matrix
     norms: tuple[Tensor, Tensor]
     """Head norms of q and k, fp32 [D]; empty where the stack has none."""
 
@@ -61,18 +62,19 @@ class FrameWeights:
     talker: StackWeights
     predictor: StackWeights
     num_codes: int
-    head: Tensor
+    head: Matrix
     """[padded, H]: codes, then end of speech, then zeros."""
-    project: Tensor
+    project: Matrix
     """[Hp, H] from the unit-norm talker state; diagonal where the widths are equal."""
     project_bias: Tensor
     """[Hp]"""
-    heads: tuple[Tensor, ...]
+    heads: tuple[Matrix, ...]
     """15 of [num_codes, Hp]"""
     inputs: tuple[Tensor, ...]
     """15 of [num_codes, Hp]: the input rows of codebooks 0..14."""
-    packed: PredictorWeights
-    """The predictor again, stacked: its layers, heads and inputs are views of this."""
+    packed: PredictorWeights | None
+    """The predictor again, stacked: its layers, heads and inputs are views of this. None where
+    weights are quantized."""
     code_rows: Tensor
     """[16 * num_codes, H]"""
     text_rows: Tensor
@@ -167,7 +169,7 @@ def rope_table(config: StackConfig, num_positions: int, dtype: torch.dtype) -> T
     return torch.cat([angle.cos(), angle.sin()], 1).to(dtype).float()
 
 
-def _fold_layer(weights: Weights, prefix: str, dtype: torch.dtype) -> LayerWeights:
+def _fold_layer(weights: Weights, prefix: str, kept: Round) -> LayerWeights:
     def read(name: str) -> Tensor:
         return weights[f"{prefix}.{name}.weight"].float()
 
@@ -181,16 +183,17 @@ def _fold_layer(weights: Weights, prefix: str, dtype: torch.dtype) -> LayerWeigh
     empty = out.new_zeros(0)
     headed = f"{prefix}.self_attn.q_norm.weight" in weights
     norms = (read("self_attn.q_norm"), read("self_attn.k_norm")) if headed else (empty, empty)
-    return LayerWeights(qkv.to(dtype), out.to(dtype), gate_up.to(dtype), down.to(dtype), norms)
+    return LayerWeights(kept(qkv), kept(out), kept(gate_up), kept(down), norms)
 
 
 def _fold_stack(
-    weights: Weights, prefix: str, config: StackConfig, num_positions: int, dtype: torch.dtype
-) -> StackWeights:
+    weights: Weights, prefix: str, config: StackConfig, num_positions: int, dtype: torch.dtype,
+    kept: Round,
+) -> StackWeights:  # fmt: skip
     layers = tuple(
-        _fold_layer(weights, f"{prefix}.layers.{i}", dtype) for i in range(config.num_layers)
+        _fold_layer(weights, f"{prefix}.layers.{i}", kept) for i in range(config.num_layers)
     )
-    device = layers[0].qkv.device
+    device = layers[0].norms[0].device
     return StackWeights(config, layers, rope_table(config, num_positions, dtype).to(device))
 
 
@@ -225,9 +228,13 @@ def _project_text(weights: Weights, dtype: torch.dtype) -> Tensor:
 
 
 def fold_frame(
-    config: ModelConfig, weights: Weights, max_positions: int, dtype: torch.dtype
-) -> FrameWeights:
-    """Fold talker, code predictor and tables; `max_positions` bounds prompt plus segment."""
+    config: ModelConfig, weights: Weights, max_positions: int, dtype: torch.dtype,
+    quantized: QuantizedKind | None = None,
+) -> FrameWeights:  # fmt: skip
+    """Fold talker, code predictor and tables; `max_positions` bounds prompt plus segment.
+
+    With `quantized` the matrices of products are kept so; tables stay in `dtype`.
+    """
     num_codes, eos = config.num_codes, config.codec_ids.eos
     table = weights[f"{_TALKER}.codec_embedding.weight"]
     head = weights["talker.codec_head.weight"].float()
@@ -253,20 +260,22 @@ def fold_frame(
     else:
         folded, folded_bias = project.float() * final, bias
     padding = -(num_codes + 1) % HEAD_ALIGN
-    predictor, packed = _pack_predictor(
-        _fold_stack(weights, _PREDICTOR, config.predictor, CODEBOOKS, dtype),
-        [h.to(dtype) for h in heads],
-        [own(rows) for rows in (table[:num_codes], *books[:-1])],
-    )
+    kept = rounding(dtype, quantized, table)
+    predictor = _fold_stack(weights, _PREDICTOR, config.predictor, CODEBOOKS, dtype, kept)
+    inputs = [own(rows) for rows in (table[:num_codes], *books[:-1])]
+    packed, own_heads = None, tuple(kept(h) for h in heads)
+    if quantized is None:
+        predictor, packed = _pack_predictor(predictor, [h.to(dtype) for h in heads], inputs)
+        own_heads, inputs = tuple(packed.heads), list(packed.inputs)
     return FrameWeights(
-        talker=_fold_stack(weights, _TALKER, config.talker, max_positions, dtype),
+        talker=_fold_stack(weights, _TALKER, config.talker, max_positions, dtype, kept),
         predictor=predictor,
         num_codes=num_codes,
-        head=F.pad(head * final, (0, 0, 0, padding)).to(dtype),
-        project=folded.to(dtype),
+        head=kept(F.pad(head * final, (0, 0, 0, padding))),
+        project=kept(folded),
         project_bias=folded_bias.to(dtype),
-        heads=tuple(packed.heads),
-        inputs=tuple(packed.inputs),
+        heads=own_heads,
+        inputs=tuple(inputs),
         packed=packed,
         code_rows=torch.cat([table[:num_codes], *books]).to(dtype),
         text_rows=_project_text(weights, dtype),
@@ -375,7 +384,7 @@ def fold_codec(config: CodecConfig, weights: Weights, dtype: torch.dtype) -> Cod
     # Distances, not positions: the window and the new frames of one call (codec_state.py).
     positions = 2 * config.window_frames + 64
     rope = rope_table(config.stack, positions, torch.float32).to(last.device)
-    stack = _fold_stack(weights, _TRANSFORMER, config.stack, 1, dtype)
+    stack = _fold_stack(weights, _TRANSFORMER, config.stack, 1, dtype, rounding(dtype))
     return CodecWeights(
         config=config,
         tables=fold.tables(),

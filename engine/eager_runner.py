@@ -1,7 +1,7 @@
 """EagerRunner: runs batches of slots eagerly on one torch device; what it launches has landed."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,10 @@ from playhead.engine.runner import PROMPT_POSITIONS, CodecResult, FrameResult
 from playhead.engine.units import CODEBOOKS, to_pcm
 
 PREFIX_CACHE_BYTES = 64 << 20
+REFERENCE_CACHE_BYTES = 64 << 20
+"""The codec's state behind a reference takes 5 MB at the published sizes."""
+REFERENCE_FRAMES = 8
+"""Frames of a reference decoded at a time: bounds memory, not the result."""
 
 
 @dataclass(slots=True)
@@ -31,6 +35,8 @@ class _Slot:
     prompt: Prompt
     sampling: ResolvedSampling
     seed: int
+    codec_started: bool = False
+    """The codec stands where speech begins: behind the reference, where there is one."""
     position: int = 0
     """Talker positions filled in this segment."""
     segment_frames: int = 0
@@ -38,21 +44,21 @@ class _Slot:
     """Frames of the utterance so far: the noise counter."""
 
 
-class _PrefixCache:
-    """Talker keys and values of constant prompt rows, least recently used out first."""
+class _TensorCache:
+    """Tensors by what they were made of, bounded by bytes, least recently used out first."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self._rows: OrderedDict[tuple[bytes, bytes, bytes], Tensor] = OrderedDict()
+        self._rows: OrderedDict[Hashable, Tensor] = OrderedDict()
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
 
-    def get(self, key: tuple[bytes, bytes, bytes]) -> Tensor | None:
+    def get(self, key: Hashable) -> Tensor | None:
         rows = self._rows.get(key)
         if rows is not None:
             self._rows.move_to_end(key)
         return rows
 
-    def put(self, key: tuple[bytes, bytes, bytes], rows: Tensor) -> None:
+    def put(self, key: Hashable, rows: Tensor) -> None:
         if rows.nbytes > self._limit_bytes:
             return
         self._rows[key] = rows
@@ -90,7 +96,10 @@ class EagerRunner:
             )
             self._codec_state = model.codec.new_state(num_slots)
         self._slots: dict[int, _Slot] = {}
-        self._prefixes = _PrefixCache(prefix_cache_bytes)
+        self._prefixes = _TensorCache(prefix_cache_bytes)
+        """Talker keys and values of constant prompt rows."""
+        self._references = _TensorCache(REFERENCE_CACHE_BYTES)
+        """The codec's past behind references."""
         self._batch: tuple[tuple[int, ...], BatchSampling, Tensor] | None = None
 
     # -- streams
@@ -125,7 +134,8 @@ class EagerRunner:
         if prompt.num_rows > PROMPT_POSITIONS:
             raise TextTooLong(
                 f"the prompt takes {prompt.num_rows} rows, allowed are {PROMPT_POSITIONS}; "
-                "shorten the instruction, or the text of one full-text request"
+                "shorten the instruction, the voice's reference, or the text of one full-text "
+                "request"
             )
         stored = self._prefixes.get(prompt.constant_key) is not None
         return prompt.num_rows - (prompt.num_constant_rows if stored else 0)
@@ -139,10 +149,12 @@ class EagerRunner:
     @torch.inference_mode()
     def prefill(self, slots: Sequence[int]) -> None:
         """Run the prompts of freshly opened or restarted slots."""
-        start_row = self.model.talker.codec_rows[self.model.config.codec_ids.bos]
         for slot in slots:
             held = self._slots[slot]
             prompt = held.prompt
+            if prompt.reference is not None and not held.codec_started:
+                self._start_codec(slot, prompt.reference)
+            held.codec_started = True
             prefix = self._prefixes.get(prompt.constant_key)
             if prefix is None:
                 self._run_rows(slot, prompt, 0, prompt.num_constant_rows)
@@ -153,7 +165,7 @@ class EagerRunner:
             if prompt.num_rows > prompt.num_constant_rows:
                 self._run_rows(slot, prompt, prompt.num_constant_rows, prompt.num_rows)
             held.position = prompt.num_rows
-            self._carry[slot] = start_row
+            self._carry[slot] = self.model.talker.start_row(prompt)
 
     def launch_frame(
         self, slots: Sequence[int], text_ids: Sequence[int], may_end: Sequence[bool]
@@ -205,20 +217,20 @@ class EagerRunner:
 
     def _run_rows(self, slot: int, prompt: Prompt, start: int, end: int) -> None:
         """Run prompt rows start..end - 1 through the talker for their keys and values."""
-        x = self.prompt_rows(prompt, start, end)
+        x = self.model.talker.prompt_rows(prompt, start, end)
         positions = torch.arange(start, end, device=self.model.device)
         self.model.talker.run(x, positions, self._cache.attend_rows(slot, start, end - start))
 
-    def prompt_rows(self, prompt: Prompt, start: int, end: int) -> Tensor:
-        """Return the talker's input rows [end - start, hidden] of a prompt."""
-        talker, device = self.model.talker, self.model.device
-        text = torch.from_numpy(prompt.text_ids[start:end]).to(device)
-        codec = torch.from_numpy(prompt.codec_ids[start:end]).to(device)
-        x = talker.text_rows(text.clamp(min=0)).masked_fill((text < 0)[:, None], 0.0)
-        x = x + talker.codec_rows[codec.clamp(min=0)].masked_fill((codec < 0)[:, None], 0.0)
-        if prompt.speaker is not None and start <= prompt.speaker_row < end:
-            x[prompt.speaker_row - start] += torch.from_numpy(prompt.speaker).to(x)
-        return x
+    def _start_codec(self, slot: int, reference: NDArray[np.int16]) -> None:
+        """Bring a slot's codec where a reference [R, 16] ends; its audio goes nowhere."""
+        key = reference.tobytes()
+        state = self._references.get(key)
+        if state is not None:
+            self._codec_state.write(slot, state, len(reference))
+            return
+        for first in range(0, len(reference), REFERENCE_FRAMES):
+            self.codec([slot], reference[None, first : first + REFERENCE_FRAMES])
+        self._references.put(key, self._codec_state.read(slot))
 
     def _settings(self, slots: Sequence[int]) -> tuple[BatchSampling, Tensor]:
         """Return the batch's sampling tensors and slot indices; a repeated batch reuses them."""

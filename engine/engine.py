@@ -41,7 +41,7 @@ from playhead.engine.models.loader import Model, load_model
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
 from playhead.engine.runner import MakeRunner
-from playhead.engine.scheduler import LIVE, SPECULATIVE, Policy, schedule
+from playhead.engine.scheduler import LIVE, NO_PLAN, SPECULATIVE, Policy, schedule
 from playhead.engine.stages import Stages
 from playhead.engine.table import RequestTable
 
@@ -154,11 +154,10 @@ class Engine:
         self._collect()
         now_s = self._clock()
         requests = self._table.requests.copy()
-        plan = self._policy(
-            self._table.columns(now_s), now_s, self.profile, self._margin_s(),
-            self._costs.prompt_row_s,
-        )  # fmt: skip
-        launched = False
+        plan, launched = NO_PLAN, False
+        if stages.codec_free or stages.frame_free(now_s):
+            columns = self._table.columns(now_s)
+            plan = self._policy(columns, now_s, self.profile, self._margin_s(), self._costs)
         if plan.codec and stages.codec_free:
             stages.launch_codec(requests, plan.codec)
             launched = True
@@ -332,7 +331,7 @@ class Engine:
                 request.ended = True  # nothing to speak is left, and none comes
             if request.ended:
                 self._end(request, "length" if request.reached_limit else "stop")
-            elif request.waits_for_text and not request.needs_prefill:
+            elif request.waits_for_text:
                 wake_s = min(wake_s, self._await_text(request, now_s))
         return wake_s
 
@@ -371,8 +370,9 @@ class Engine:
         else:
             self.metrics.done += 1
         self.metrics.published_samples += request.published_samples
+        self.metrics.runaways += bool(request.guard)
         self._results.append(
-            Done(request.id, reason, request.published_samples, request.num_frames)
+            Done(request.id, reason, request.published_samples, request.num_frames, request.guard)
         )
 
     def _fail(self, request: Request, error: Exception) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from playhead.engine.errors import DeviceFault
@@ -52,9 +53,15 @@ class DeviceEvent(torch.cuda.Event):
 class Recorder:
     """Captures graphs on one stream into one memory pool and counts them."""
 
-    def __init__(self, device: torch.device, *, high_priority: bool = False) -> None:
-        """Make the stream that the graphs are captured in and replayed on."""
+    def __init__(
+        self, device: torch.device, *, high_priority: bool = False, graphs: bool = True
+    ) -> None:
+        """Make the stream that the graphs are captured in and replayed on.
+
+        Without `graphs` bodies run there launch by launch.
+        """
         self.captures = 0
+        self._graphs = graphs
         self.stream: torch.cuda.Stream | None = None
         self._pool: Any = None
         if device.type == "cuda":
@@ -78,8 +85,13 @@ class Recorder:
             for _ in range(_WARM_RUNS):
                 body()
         self.stream.synchronize()
+        if not self._graphs:
+            return body
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
+        # Other threads may use the device meanwhile: their calls are no part of the graph.
+        with torch.cuda.graph(
+            graph, pool=self._pool, stream=self.stream, capture_error_mode="thread_local"
+        ):
             body()
         current.wait_stream(self.stream)
         return graph.replay
@@ -99,6 +111,16 @@ class PinnedRing:
         """Return the buffer whose turn it is: free if no more than the others are in flight."""
         self._turn = (self._turn + 1) % len(self._buffers)
         return self._buffers[self._turn]
+
+
+def sent(values: NDArray[Any], device: torch.device) -> Tensor:
+    """Copy an array to the device in the order of its work, without waiting for that work."""
+    host = torch.from_numpy(values)
+    if device.type == "cpu":
+        return host
+    # From pageable memory the copy would wait for every frame launched before it. The pinned
+    # block is kept by the allocator until the copy is over.
+    return host.pin_memory().to(device, non_blocking=True)
 
 
 def pick_size(sizes: tuple[int, ...], wanted: int) -> int:

@@ -14,7 +14,7 @@ from playhead.engine.models.prompt import Prompt, build_prompt
 from playhead.engine.profile import Profile
 from playhead.engine.request import FrameCodes, Request
 from playhead.engine.text.entry import open_text
-from playhead.engine.text.feed import RowIds, TextFeed
+from playhead.engine.text.feed import FeedMode, RowIds, TextFeed
 from playhead.engine.text.front_end import load_front_end
 from playhead.engine.text.pronunciations import check_pronunciations
 from playhead.engine.units import CODEBOOKS
@@ -61,7 +61,7 @@ class Intake:
         )
 
     def prompt(self, submit: Submit, body: Sequence[int]) -> Prompt:
-        """Build the prompt rows of a request's next segment; `body` only in full-text mode."""
+        """Build the prompt rows of a request's next segment; `body` where it holds the text."""
         return build_prompt(
             self._model,
             voice=submit.voice,
@@ -100,7 +100,19 @@ class Intake:
             submit.normalize,
             submit.pronunciations,
         )
-        return TextFeed(stream, self._traits, self._row_ids, submit.text_mode, segment_frames)
+        mode = self._feed_mode(submit)
+        return TextFeed(stream, self._traits, self._row_ids, mode, segment_frames)
+
+    def _feed_mode(self, submit: Submit) -> FeedMode:
+        """Return how text goes in: an in-context clone's stands beside the reference's frames.
+
+        Of a text that is not complete when it is asked for, such a voice speaks each sentence once
+        it is, whenever that is: the codes depend on the text alone.
+        """
+        clone = self._clones.get(submit.voice)
+        if clone is None or clone.codes is None:
+            return submit.text_mode
+        return "full" if submit.closed or submit.text_mode == "full" else "sentences"
 
 
 def _recorded_frames(recording: Recording | None, codebook_size: int) -> tuple[FrameCodes, ...]:

@@ -13,6 +13,9 @@ ClockState = Literal["waiting", "playing", "paused", "gone"]
 ClockSource = Literal["exact", "reported", "assumed"]
 TextMode = Literal["streaming", "full"]
 DoneReason = Literal["stop", "length", "cancelled"]
+Guard = Literal["", "duration", "repetition", "silence"]
+"""What ended speech that went on behind its text: more frames than the text can take, the same
+codes over and over, or silence; empty: nothing had to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,9 @@ class Done:
     num_samples: int
     num_frames: int
     """Frames generated, trimmed and never-published ones included."""
+    guard: Guard = ""
+    """The guard that ended a part of the speech, the first of several. `reason` is `length` where
+    it ended the last part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class EngineMetrics:
     done: int = 0
     cancelled: int = 0
     failed: int = 0
+    runaways: int = 0
     live: int = 0
     speculative: int = 0
     offline: int = 0
@@ -138,6 +139,7 @@ HELP = {
     "done": "Requests spoken to their end.",
     "cancelled": "Requests cancelled, interruptions among them.",
     "failed": "Requests that broke.",
+    "runaways": "Requests whose speech went on behind its text until a guard ended it.",
     "live": "Requests with a listener that hold a slot.",
     "speculative": "Requests of a turn not yet confirmed that hold a slot.",
     "offline": "Requests without a listener (files) that hold a slot.",

@@ -19,6 +19,9 @@ from playhead.engine.errors import ConfigError
 PROFILE_FOLDER = Path(__file__).parent / "profiles"
 EXTENDS = "extends"
 DEVICES = ("cpu", "cuda")
+AUTO = "auto"
+WEIGHTS = (AUTO, "bf16", "fp16", "fp32", "int8", "fp8", "int4")
+CAPABILITIES = (7.0, 9.9)
 MAX_FILE_BYTES = 64 << 10
 MAX_BATCH_ROWS = 256
 MAX_TARGET_S = 4.0
@@ -32,6 +35,13 @@ class Profile:
     name: str = "cpu"
     device: str = "cpu"
     """What the tuning is for: `cpu`, or `cuda`, which a machine without a GPU refuses at start."""
+    weights: str = AUTO
+    """Precision of talker and code predictor: `auto` is what suits the device (bf16, fp16 below
+    capability 8.0, fp32 on a CPU); int8, fp8 and int4 keep the matrices so and compute in bf16."""
+    graphs: bool = True
+    """Capture CUDA graphs at start; off: each launch is made by the host, slow, to find faults."""
+    capability: float = 0.0
+    """Run as if the GPU had only this compute capability, such as 7.5; 0: what it has."""
     max_streams: int = 16
     """Slots: requests that may hold model state at once."""
     max_rows: int = 8
@@ -73,6 +83,7 @@ class Profile:
             raise ConfigError(
                 f"profile {self.name}: device {self.device!r}, allowed: {', '.join(DEVICES)}"
             )
+        self._check_precision()
         if not ordered:
             raise ConfigError(
                 f"profile {self.name}: guard_s {self.guard_s}, low_s {self.low_s}, target_s "
@@ -113,6 +124,18 @@ class Profile:
                 raise ConfigError(
                     f"profile {self.name}: {key} is {getattr(self, key)}, at least {least}"
                 )
+
+    def _check_precision(self) -> None:
+        if self.weights not in WEIGHTS:
+            near = difflib.get_close_matches(self.weights, WEIGHTS, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(WEIGHTS)}"
+            raise ConfigError(f"profile {self.name}: weights {self.weights!r}{hint}")
+        least, most = CAPABILITIES
+        if self.capability and not least <= self.capability <= most:
+            raise ConfigError(
+                f"profile {self.name}: capability {self.capability}; allowed are {least} to "
+                f"{most}, or 0 for what the GPU has"
+            )
 
 
 def load_profile(name_or_path: str = "cpu") -> Profile:

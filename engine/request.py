@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from playhead.engine.messages import Pcm, PlaybackSnapshot, Result, Submit, Word, Words
+from playhead.engine.messages import Guard, Pcm, PlaybackSnapshot, Result, Submit, Word, Words
 from playhead.engine.scheduler import LIVE, OFFLINE, SPECULATIVE
 from playhead.engine.text.feed import TextFeed
 from playhead.engine.trim import LeadingSilenceTrim
@@ -40,6 +40,8 @@ class Request:
     void_frames: int = 0
     """Frames in flight that were launched past the end of a segment, to be dropped."""
     reached_limit: bool = False
+    guard: Guard = ""
+    """The first guard that ended a segment."""
     num_frames: int = 0
     segment_frames: int = 0
     trim: LeadingSilenceTrim = field(default_factory=LeadingSilenceTrim)
@@ -79,8 +81,8 @@ class Request:
 
     @property
     def prompt_known(self) -> bool:
-        """The prompt can be run: in full-text mode only once the text is complete."""
-        return self.feed is None or self.submit.text_mode == "streaming" or self.feed.closed
+        """The prompt can be run: one that holds text only once that text is there."""
+        return self.feed is None or self.feed.segment_known
 
     @property
     def can_frame(self) -> bool:
@@ -92,7 +94,8 @@ class Request:
     @property
     def waits_for_text(self) -> bool:
         """Everything known is spoken or on its way, and the text is open."""
-        return not self.ended and not self.text_known
+        prompt_to_run = self.needs_prefill and self.prompt_known
+        return not (self.ended or self.text_known or prompt_to_run)
 
     @property
     def frozen(self) -> bool:

@@ -13,11 +13,13 @@ Classes, first to last, when rows run short:
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from playhead.engine.admission import StepCosts
 from playhead.engine.profile import Profile
 from playhead.engine.units import FRAME_S
 
@@ -47,6 +49,8 @@ class Columns:
     """Frames made that wait for the codec."""
     flying: Ints
     """Frames in flight: launched and not yet in hand, or in the codec and not yet published."""
+    lands_s: Floats
+    """Time until the newest frame in flight should be in hand; of no meaning where none flies."""
     slack_s: Floats
     """Published audio ahead of the listener: time to the soft deadline of the next sample."""
     bridge_s: Floats
@@ -60,6 +64,13 @@ class Columns:
     def coming_s(self) -> Floats:
         """Audio made and not yet published."""
         return FRAME_S * (self.undecoded + self.flying).astype(np.float64)
+
+    @property
+    def playing(self) -> Bools:
+        """Whose listener runs dry unless more is published."""
+        more = self.can_frame | (self.undecoded + self.flying > 0)
+        found: Bools = self.audible & ~self.frozen & (self.kind == LIVE) & more
+        return found
 
     @property
     def ahead_s(self) -> Floats:
@@ -90,31 +101,36 @@ class Plan:
         return not (self.prefill or self.frame or self.codec)
 
 
-Policy = Callable[[Columns, float, Profile, float, float], Plan]
+NO_PLAN = Plan((), (), (), np.inf)
+"""Of a moment at which nothing can be launched."""
+
+Policy = Callable[[Columns, float, Profile, float, StepCosts], Plan]
 """What `schedule` is: other policies exist for comparison in the simulator."""
 
 
 def schedule(
-    columns: Columns, now_s: float, profile: Profile, margin_s: float, prompt_row_s: float = 0.0
+    columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
 ) -> Plan:
     """Choose the next prefill, frame and codec batches.
 
-    `margin_s` is the measured p99 of step + codec + publish: the guard is never below it.
-    `prompt_row_s` is the measured time of one prompt row. A row of `frame` whose prompt was not
-    run is in `prefill` too: prompts run first.
+    `margin_s` is the measured p99 of step + codec + publish: the guard is never below it. `costs`
+    predict how long a batch keeps the others waiting. A row of `frame` whose prompt was not run
+    is in `prefill` too: prompts run first.
     """
     guard_s = max(profile.guard_s, margin_s)
     low_s = max(profile.low_s, guard_s + margin_s)
     starting = (columns.kind == LIVE) & ~columns.audible
-    some_made = columns.undecoded + columns.flying > 0
-    waiting = bool((starting & (columns.can_frame | some_made)).any())
+    coming_s = columns.coming_s
+    waiting = bool((starting & (columns.can_frame | (coming_s > 0))).any())
     # What receivers can hide is spent only on somebody else's first audio.
     slack_s = columns.slack_s + columns.bridge_s if waiting else columns.slack_s
-    prefill, needed_s = _prefill_rows(columns, profile, margin_s, prompt_row_s)
+    prefill, needed_s = _prefill_rows(columns, profile, margin_s, costs.prompt_row_s)
     ready = columns.can_frame & ~columns.needs_prefill
     ready[prefill] = columns.can_frame[prefill]
-    frame = _frame_rows(columns, slack_s, ready, now_s, profile, max(low_s, needed_s), starting)
-    codec = _codec_rows(columns, slack_s, profile, max(guard_s, needed_s), starting, waiting)
+    frame = _frame_rows(
+        columns, slack_s, coming_s, ready, starting, now_s, max(low_s, needed_s), profile
+    )
+    codec = _codec_rows(columns, slack_s, profile, max(guard_s, needed_s), waiting, costs)
     idle = not (len(prefill) or frame or codec)
     wake_s = _wake_s(columns, now_s, profile, low_s, guard_s) if idle else now_s
     return Plan(tuple(prefill.tolist()), frame, codec, wake_s)
@@ -127,12 +143,14 @@ def _prefill_rows(
 
     Prompts run in order of arrival as long as no listener is made late by their sum.
     """
-    rows = np.flatnonzero(columns.needs_prefill)[: profile.max_rows]
-    costs_s = columns.prompt_rows[rows] * prompt_row_s
-    if not len(rows) or not costs_s.any():
+    rows = columns.needs_prefill.nonzero()[0][: profile.max_rows]
+    if not len(rows):
         return rows, 0.0
-    playing = columns.audible & ~columns.frozen & (columns.kind == LIVE)
-    playing &= columns.can_frame | (columns.undecoded > 0)
+    costs_s = columns.prompt_rows[rows] * prompt_row_s
+    if not costs_s.any():
+        return rows, 0.0
+    # Who needs the prompt that waits does not hold it up.
+    playing = columns.playing & ~columns.needs_prefill
     least_s = float(columns.slack_s[playing].min(initial=np.inf))
     most_s = profile.target_s - FRAME_S
     needed_s = np.minimum(np.cumsum(costs_s) + margin_s, most_s)
@@ -143,24 +161,26 @@ def _prefill_rows(
 def _frame_rows(
     columns: Columns,
     slack_s: Floats,
+    coming_s: Floats,
     ready: Bools,
-    now_s: float,
-    profile: Profile,
-    low_s: float,
     starting: Bools,
+    now_s: float,
+    low_s: float,
+    profile: Profile,
 ) -> tuple[int, ...]:
-    coming_s = columns.coming_s
     ahead_s = slack_s + coming_s
-    live = ready & (columns.kind == LIVE)
-    steady = live & ~starting & (columns.ahead_s < profile.target_s)
-    begins = live & starting & (coming_s < profile.target_s)
-    chunk_s = _held_frames(columns.slack_s, profile) * FRAME_S
+    below = columns.slack_s + coming_s < profile.target_s
+    live = columns.kind == LIVE
+    steady = ready & live & ~starting & below
+    begins = ready & starting & (coming_s < profile.target_s)
+    urgent = steady & (ahead_s < low_s)
     # A chunk once begun is completed where it is needed soon; else it waits for others' steps.
-    building = (coming_s > 0) & (coming_s < chunk_s) & (slack_s < low_s)
-    urgent = steady & ((ahead_s < low_s) | building)
-    offline = columns.kind == OFFLINE
-    spare = ready & (columns.kind != LIVE)
-    spare &= np.where(offline, coming_s < OFFLINE_AHEAD_S, columns.ahead_s < profile.target_s)
+    building = steady & (coming_s > 0) & (slack_s < low_s)
+    if building.any():
+        urgent |= building & (coming_s < _held_frames(columns.slack_s, profile) * FRAME_S)
+    spare = ready & ~live
+    if spare.any():
+        spare &= np.where(columns.kind == OFFLINE, coming_s < OFFLINE_AHEAD_S, below)
     must = begins | urgent
     if not (must.any() or spare.any()):
         return ()
@@ -184,34 +204,92 @@ def _codec_rows(
     slack_s: Floats,
     profile: Profile,
     guard_s: float,
-    starting: Bools,
     waiting: bool,
+    costs: StepCosts,
 ) -> tuple[CodecRow, ...]:
     """First audio at once; a live stream when its slack is short or its next chunk is complete.
 
     A chunk is never longer than the slack that is held, so chunks grow with the buffer and fall
     back to one frame after a stall; while somebody waits for first audio, others decode only
-    what lifts them to the guard.
+    what lifts them to the guard. `slack_s` counts what receivers may hide for those who wait.
     """
-    at = np.flatnonzero(columns.undecoded > 0)
+    at = columns.undecoded.nonzero()[0]
     if not len(at):
         return ()
-    available, slack_s, offline = columns.undecoded[at], slack_s[at], columns.kind[at] == OFFLINE
-    first = ~columns.audible[at] & ~offline
-    held = _held_frames(columns.slack_s[at], profile)
-    short = slack_s < guard_s
-    lift = np.maximum(np.ceil((guard_s - slack_s) / FRAME_S), 1)
-    size = np.where(short & waiting, np.minimum(held, lift), held)
-    size[first] = 1
-    size[offline] = profile.chunk_frames[-1]
-    complete = (available >= held) & ~offline
-    complete |= offline & ((available >= profile.chunk_frames[-1]) | ~columns.can_frame[at])
-    goes = first | (short & ~offline) | (complete & (not waiting))
-    key = np.where(first, -np.inf, np.where(offline, np.inf, slack_s))
-    size = _chunk(np.minimum(size, available), profile)
-    order = np.argsort(key, kind="stable")
-    order = order[goes[order]][: profile.max_rows]
-    return tuple(CodecRow(int(at[i]), int(size[i])) for i in order)
+    available, left_s, offline = (
+        columns.undecoded[at], columns.slack_s[at], columns.kind[at] == OFFLINE,
+    )  # fmt: skip
+    first = ~(columns.audible[at] | offline)
+    held = _held_frames(left_s, profile)
+    needed = (left_s < guard_s) & ~(first | offline)
+    size = held
+    if waiting:
+        lift = np.maximum(np.ceil((guard_s - left_s) / FRAME_S), 1)
+        size = np.where(needed, np.minimum(held, lift), held)
+        complete = np.zeros(len(at), np.bool_)
+        if not first.any():
+            needed &= _pressing(columns, slack_s, at[needed], costs)
+    else:
+        longest = profile.chunk_frames[-1]
+        size = np.where(offline, longest, held)
+        complete = (available >= size) | (offline & ~columns.can_frame[at])
+    order = (first | needed | complete).nonzero()[0]
+    if not len(order):
+        return ()
+    size = _chunk(np.minimum(np.where(first, 1, size), available), profile)
+    key = np.where(first, -np.inf, np.where(offline, np.inf, left_s))
+    order = order[key[order].argsort(kind="stable")][: profile.max_rows]
+    rows, sizes = at[order], size[order]
+    fits = _fitting(columns, slack_s, rows, sizes, needed[order], costs)
+    chosen = zip(rows[fits].tolist(), sizes[fits].tolist(), strict=True)
+    return tuple(CodecRow(row, num_frames) for row, num_frames in chosen)
+
+
+def _pressing(columns: Columns, slack_s: Floats, rows: Ints, costs: StepCosts) -> bool:
+    """Return whether rows have to be decoded before the first frame of a starter has landed.
+
+    A codec launch now would still be in flight then; a little later both go together.
+    """
+    coming = (columns.kind == LIVE) & ~columns.audible & (columns.undecoded == 0)
+    coming &= columns.flying > 0
+    if not (len(rows) and coming.any()):
+        return True
+    took_s = costs.codec_spread * costs.codec_s(len(rows) + 1)
+    return float(slack_s[rows].min()) < max(float(columns.lands_s[coming].min()), 0.0) + took_s
+
+
+def _fitting(
+    columns: Columns, slack_s: Floats, rows: Ints, sizes: Ints, needed: Bools, costs: StepCosts
+) -> Bools:
+    """Return which rows of a codec launch go together: nobody runs dry while it is in flight.
+
+    A launch cannot be interrupted, so it has to be over before those who are `needed` in it run
+    dry, and early enough that one frame each of the others, emptiest first, can still be decoded
+    after it. Whoever is late whatever happens holds up nobody.
+    """
+    fixed_s, frame_s = (
+        costs.codec_spread * costs.codec_fixed_s, costs.codec_spread * costs.codec_frame_s,
+    )  # fmt: skip
+    playing = columns.playing
+    due_s = np.where(playing & (slack_s >= fixed_s + frame_s), slack_s, np.inf)
+    own = rows[needed]
+    own_s = float(due_s[own].min(initial=np.inf))
+    due_s[own] += FRAME_S * sizes[needed]
+    took_s = fixed_s * np.count_nonzero(np.bincount(sizes)) + frame_s * float(sizes.sum())
+    if took_s <= min(own_s, float(due_s.min()) - fixed_s - frame_s * len(due_s)):
+        return np.ones(len(rows), np.bool_)
+    due_s.sort()
+    limit_s = min(own_s, float((due_s - frame_s * np.arange(1, len(due_s) + 1)).min()) - fixed_s)
+    # Those who are needed first, then the others, each in order of urgency.
+    order = np.argsort(~needed, kind="stable")
+    new_size = np.zeros(len(rows), np.bool_)
+    new_size[np.unique(sizes[order], return_index=True)[1]] = True
+    frames_s = frame_s * np.cumsum(sizes[order])
+    fits = np.zeros(len(rows), np.bool_)
+    fits[order] = frames_s + fixed_s * np.cumsum(new_size) <= limit_s
+    # One that is needed goes in any case, and with it those that cost less than another launch.
+    fits[order] |= needed[order] & (frames_s <= max(fixed_s, frames_s[0]))
+    return fits
 
 
 def _held_frames(slack_s: Floats, profile: Profile) -> Ints:
@@ -221,9 +299,14 @@ def _held_frames(slack_s: Floats, profile: Profile) -> Ints:
 
 def _chunk(frames: NDArray[Any], profile: Profile) -> Ints:
     """The largest chunk size not above a number of frames; the smallest if there is none."""
-    sizes = np.array(profile.chunk_frames)
-    found: Ints = sizes[np.maximum(np.searchsorted(sizes, frames, side="right") - 1, 0)]
+    sizes = _sizes(profile.chunk_frames)
+    found: Ints = sizes[np.maximum(sizes.searchsorted(frames, side="right") - 1, 0)]
     return found
+
+
+@lru_cache
+def _sizes(chunk_frames: tuple[int, ...]) -> Ints:
+    return np.array(chunk_frames)
 
 
 def _wake_s(

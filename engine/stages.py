@@ -15,6 +15,7 @@ import numpy as np
 from playhead.engine.admission import StepCosts
 from playhead.engine.errors import DeviceFault
 from playhead.engine.flight import Flight
+from playhead.engine.guard import RunawayGuard
 from playhead.engine.intake import Intake, ValidSubmit
 from playhead.engine.metrics import EngineMetrics
 from playhead.engine.profile import Profile
@@ -64,6 +65,7 @@ class Stages:
         self._codecs: deque[Batch[CodecResult]] = deque()
         self._runner, self._intake, self._table, self._profile = runner, intake, table, profile
         self._metrics, self._costs, self._clock, self._fail = metrics, costs, clock, fail
+        self._guard = RunawayGuard(profile.max_streams)
         self._frame_done_s = self._codec_done_s = 0.0
         self._leaving: set[int] = set()
         """Slots of released requests that a batch in flight may still hold."""
@@ -77,6 +79,7 @@ class Stages:
         self.free_slots.pop()
         request = self._intake.request(valid, slot, now_s, rows)
         self._table.add(request)
+        self._guard.open(slot)
         return request
 
     def close(self, request: Request) -> None:
@@ -101,11 +104,11 @@ class Stages:
     # -- launches
 
     def prefill(self, requests: Sequence[Request]) -> None:
-        """Run the prompts of requests; a full-text segment takes its text now."""
+        """Run the prompts of requests; one that holds its segment's text takes it now."""
         ready: list[Request] = []
         for request in requests:
             try:
-                if not request.ended and request.submit.text_mode == "full" and request.feed:
+                if not request.ended and request.feed and request.feed.in_prompt:
                     self._restart(request, request.feed.segment_body(request.num_frames))
             except Exception as error:
                 self._fail(request, error)
@@ -175,7 +178,7 @@ class Stages:
         due_s = began_s + self._costs.frame_s(len(rows))
         at = np.array(slots, np.intp)
         self._frames.append(Batch(rows, at, 1, flight, started_s, due_s))
-        self._table.launched(at, 1)
+        self._table.launched(at, 1, due_s)
         self._table.set_can_frame(at, goes_on)
 
     def launch_codec(self, requests: Sequence[Request], rows: Sequence[CodecRow]) -> None:
@@ -196,7 +199,7 @@ class Stages:
             began_s = max(started_s, self._codecs[-1].due_s) if self._codecs else started_s
             due_s = began_s + self._costs.codec_s(num_frames * len(members))
             self._codecs.append(Batch(members, at, num_frames, flight, started_s, due_s))
-            self._table.launched(at, num_frames)
+            self._table.launched(at, num_frames, due_s)
             for request in members:
                 if request.first_codec_s is None:
                     request.first_codec_s = started_s
@@ -256,6 +259,7 @@ class Stages:
         for i in np.flatnonzero(made.ended | self._table.special(batch.slots)).tolist():
             kept[i] = self._is_frame(batch.requests[i], bool(made.ended[i]))
         self._table.store(batch.slots[kept], made.codes[kept])
+        self._guard.saw_codes(batch.requests, batch.slots, made.codes)
 
     def _is_frame(self, request: Request, ended: bool) -> bool:
         """Look at one row of a frame batch; return whether it is a frame of the request."""
@@ -277,8 +281,12 @@ class Stages:
             request.reached_limit = request.ended = False
             self._table.mark(request, num_behind > 0)
             self._next_segment(request)
-        elif not (request.ended or num_behind) and feed.overdue(request.segment_frames):
+        elif not (request.ended or num_behind) and (
+            overdue := feed.overdue(request.segment_frames)
+        ):
             request.reached_limit = True
+            if overdue != "full":
+                request.guard = request.guard or overdue
             self._table.mark(request, False)
             self._next_segment(request)
         return not ended
@@ -293,9 +301,10 @@ class Stages:
             return
         request.reached_limit = False
         feed.begin_segment()
+        self._guard.forget(request.slot)
         request.needs_prefill = True
         try:
-            if request.submit.text_mode == "streaming":
+            if not feed.in_prompt:
                 self._restart(request, [])
             self._table.update(request)
         except Exception as error:
@@ -304,6 +313,8 @@ class Stages:
     def _restart(self, request: Request, body: Sequence[int]) -> None:
         prompt = self._intake.prompt(request.submit, body)
         request.prompt_rows = self._runner.restart(request.slot, prompt)
+        if request.feed is not None:
+            request.feed.trail(prompt.trailing_ids)
 
     def _collect_codecs(self, wait: bool) -> Iterator[tuple[Batch[CodecResult], CodecResult]]:
         """Yield finished codec batches; with `wait` the oldest is waited for."""
@@ -312,6 +323,7 @@ class Stages:
             result = self._finish(batch)
             took_s, self._codec_done_s = self._took_s(batch, self._codec_done_s), self._clock()
             if result is not None:
+                self._guard.saw_samples(batch.requests, batch.slots, result.pcm)
                 num_frames = batch.num_frames * len(batch.requests)
                 self._costs.saw_codec(num_frames, took_s)
                 self._metrics.saw_codec(num_frames, took_s)

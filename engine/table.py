@@ -33,9 +33,9 @@ class RequestTable:
         self._kind, self._prompt_rows, self._made, self._decoded, self._flying = np.zeros(
             (5, n), np.int64
         )
-        self._arrival_s, self._dry_s, self._bridge_s = np.zeros((3, n))
+        self._arrival_s, self._dry_s, self._bridge_s, self._lands_s = np.zeros((4, n))
         self._audible, self._needs_prefill, self._can_frame = np.zeros((3, n), np.bool_)
-        self._frozen, self._reported, self._starved, self._special = np.zeros((4, n), np.bool_)
+        self._frozen, self._starved, self._special = np.zeros((3, n), np.bool_)
         self._codes = np.zeros((n, CODES_HELD, CODEBOOKS), np.int16)
 
     def add(self, request: Request) -> None:
@@ -46,7 +46,7 @@ class RequestTable:
         self._made[slot] = self._decoded[slot] = 0
         self._bridge_s[slot] = 0.0
         self._dry_s[slot] = request.arrival_s
-        self._frozen[slot] = self._reported[slot] = False
+        self._frozen[slot] = False
         self._starved[slot] = self._special[slot] = self._audible[slot] = False
         self.update(request)
 
@@ -76,6 +76,7 @@ class RequestTable:
             can_frame=self._can_frame[at],
             undecoded=self._made[at] - self._decoded[at],
             flying=self._flying[at],
+            lands_s=self._lands_s[at] - now_s,
             slack_s=self._dry_s[at] - np.where(frozen, 0.0, now_s),
             bridge_s=self._bridge_s[at],
             frozen=frozen,
@@ -105,14 +106,19 @@ class RequestTable:
         assert snapshot is not None
         frozen = snapshot.state != "playing"
         left_s = samples_to_s(request.published_samples - snapshot.pushed_samples)
-        self._dry_s[slot] = snapshot.dry_at_s + left_s - (snapshot.at_s if frozen else 0.0)
+        dry_s = snapshot.dry_at_s + left_s - (snapshot.at_s if frozen else 0.0)
+        awaited = self._audible[slot] and not self._starved[slot]
+        if awaited and dry_s <= snapshot.at_s and not (frozen or self._frozen[slot]):
+            # It ran dry before it was looked at: the next sample is late since then.
+            dry_s = min(dry_s, float(self._dry_s[slot]))
+        self._dry_s[slot] = dry_s
         self._bridge_s[slot] = snapshot.bridge_s
-        self._frozen[slot], self._reported[slot] = frozen, True
+        self._frozen[slot] = frozen
 
     def published(self, slots: Slots, num_samples: NDArray[np.int64], now_s: float) -> None:
-        """Count published samples; a listener that reports nothing plays from its first one on."""
+        """Count published samples: a listener that ran dry plays from the first of them on."""
         dry_s = self._dry_s[slots]
-        dry_s = np.where(self._reported[slots], dry_s, np.maximum(dry_s, now_s))
+        dry_s = np.where(self._frozen[slots], dry_s, np.maximum(dry_s, now_s))
         self._dry_s[slots] = dry_s + num_samples / SAMPLE_RATE_HZ
         self._audible[slots] = True
         self._starved[slots] = False
@@ -139,9 +145,10 @@ class RequestTable:
 
     # -- frames on their way
 
-    def launched(self, slots: Slots, num_frames: int) -> None:
+    def launched(self, slots: Slots, num_frames: int, due_s: float) -> None:
         """Count frames in flight: not yet in hand, or in the codec and not yet published."""
         self._flying[slots] += num_frames
+        self._lands_s[slots] = due_s
 
     def landed(self, slots: Slots, num_frames: int) -> None:
         """Count them back."""

@@ -43,6 +43,12 @@ class VoiceStoreError(PlayheadError):
     code = "voice_store"
 
 
+class VoiceExists(InputError):
+    """The owner has another voice of that name."""
+
+    code = "voice_exists"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
     """A name in the store."""
@@ -55,6 +61,8 @@ class StoredVoice:
     in_context: bool
     """It holds the reference's codes and transcript beside the speaker vector."""
     warnings: tuple[str, ...]
+    consent: str = ""
+    """Who agreed to the voice being cloned, in the words of who added it."""
 
 
 def default_folder() -> Path:
@@ -83,17 +91,18 @@ class VoiceStore:
         model: str,
         reference_s: float,
         warnings: tuple[str, ...] = (),
+        consent: str = "",
     ) -> StoredVoice:
         """Keep a clone under an owner's name; the same clone under the same name changes nothing.
 
-        `model` is Model.voice_fingerprint. Raises InputError for a bad or taken name,
-        VoiceStoreError when the folder can't be written.
+        `model` is Model.voice_fingerprint. Raises VoiceExists for a taken name, InputError for a
+        bad one, VoiceStoreError when the folder can't be written.
         """
         key = _checked_name(name)
         content = _content(clone, model)
         voice_id = hashlib.sha256(content).hexdigest()
         voice = StoredVoice(
-            key, voice_id, int(time.time()), reference_s, clone.codes is not None, warnings
+            key, voice_id, int(time.time()), reference_s, clone.codes is not None, warnings, consent
         )
         with self._locked():
             path = self._owner(owner) / key
@@ -101,7 +110,7 @@ class VoiceStore:
                 held = _read_name(path)
                 if held.id == voice_id:
                     return held
-                raise InputError(
+                raise VoiceExists(
                     f"voice {key!r} exists already; delete it first, or take another name"
                 )
             if len(_children(path.parent)) >= MAX_VOICES:

@@ -7,7 +7,8 @@ A graph of small kernels spends most of its time starting them: 160 MB of weight
 40 us, 27 launches another 100. Here the programs stay, and while one waits at a barrier it asks
 the second-level cache for its share of the next weights. Split sums are added in a fixed order,
 so results do not depend on timing. Oracle: the same body as separate launches (cuda_frame.py).
-All programs must be resident at once: the grid is never larger than the multiprocessor count.
+All programs must be resident at once: the grid is never larger than the multiprocessor count, and
+whatever holds multiprocessors beside it must end by itself.
 """
 
 from dataclasses import dataclass
@@ -20,19 +21,25 @@ from torch import Tensor
 from playhead.kernels.attention import attend_stream
 from playhead.kernels.sampler import choose_row
 
+PATIENCE = 4_000_000
+"""Looks at the barrier a program takes in all before it gives up, seconds: a launch whose programs
+are not all resident ends with void codes instead of never."""
 POSITIONS = 16
 """Two inputs, then one code each: position p >= 1 scores codebook p."""
 
 
 @triton.jit
-def _barrier(counter, epoch, NUM: tl.constexpr):
-    """Wait until all programs came; return the next epoch. Their writes are visible then."""
+def _barrier(counter, epoch, patience, NUM: tl.constexpr):
+    """Wait until all programs came: their writes are visible then.
+
+    Returns the next epoch and the looks that are left; without any, no barrier waits again.
+    """
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="release")
-    while tl.atomic_add(counter, 0, sem="acquire") < epoch * NUM:
-        pass
+    while (tl.atomic_add(counter, 0, sem="acquire") < epoch * NUM) & (patience > 0):
+        patience -= 1
     tl.debug_barrier()
-    return epoch + 1
+    return epoch + 1, patience
 
 
 @triton.jit
@@ -150,7 +157,7 @@ def _predict(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, HEAD_BN: tl.constexpr,
     OUT_SPLITS: tl.constexpr, DOWN_SPLITS: tl.constexpr, NUM: tl.constexpr,
     HALF_WORDS: tl.constexpr, PREFETCH: tl.constexpr, BOOKS: tl.constexpr, H_BLOCK: tl.constexpr,
-    CODES_BLOCK: tl.constexpr, DOWN_AHEAD: tl.constexpr,
+    CODES_BLOCK: tl.constexpr, DOWN_AHEAD: tl.constexpr, PATIENCE: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0)
     D: tl.constexpr = 2 * HALF
@@ -161,6 +168,7 @@ def _predict(
     in_m = m < rows
     zero = tl.full((), 0, tl.int64)
     epoch = 1
+    patience = PATIENCE
     for position in range(BOOKS):
         for layer in range(LAYERS):
             deep = zero + layer
@@ -169,7 +177,7 @@ def _predict(
             _plain_product(
                 pid, x, PITCH, qkv_w + deep * (QKV * H), qkv, m, in_m, QKV, H, BM, BN, BK, NUM
             )
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
             for item in range(pid, rows * HKV, NUM):
                 stream = zero + item // HKV
                 attend_stream(
@@ -182,7 +190,7 @@ def _predict(
                 mine = out_w + deep * (H * MIXED) + (pid // OUT_SPLITS) * BN * MIXED
                 mine += (pid % OUT_SPLITS) * (MIXED // OUT_SPLITS)
                 _prefetch(mine, BN, MIXED, MIXED // OUT_SPLITS)
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
             _split_product(
                 pid, mixed, out_w + deep * (H * MIXED), x, PITCH, y, H, partial, arrived, m, in_m,
                 H, MIXED, OUT_SPLITS, BM, BN, BK, NUM,
@@ -191,7 +199,7 @@ def _predict(
                 mine = gate_w + deep * (2 * WIDE * H) + pid * BN * H
                 _prefetch(mine, BN, H, H)
                 _prefetch(mine + WIDE * H, BN, H, H)
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
             _gated_product(
                 pid, y, gate_w + deep * (2 * WIDE * H), gated, m, in_m, eps, H, WIDE, BM, BN, BK,
                 NUM,
@@ -200,14 +208,14 @@ def _predict(
                 mine = down_w + deep * (H * WIDE) + (pid // DOWN_SPLITS) * BN * WIDE
                 mine += (pid % DOWN_SPLITS) * (WIDE // DOWN_SPLITS)
                 _prefetch(mine, BN, WIDE, DOWN_AHEAD)
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
             _split_product(
                 pid, gated, down_w + deep * (H * WIDE), y, H, inputs + 2 * H, PITCH, partial,
                 arrived, m, in_m, H, WIDE, DOWN_SPLITS, BM, BN, BK, NUM,
             )  # fmt: skip
             if PREFETCH and (layer + 1 < LAYERS) & (pid < QKV // BN):
                 _prefetch(qkv_w + (deep + 1) * (QKV * H) + pid * BN * H, BN, H, H)
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
         if position > 0:
             book = zero + position - 1
             _plain_product(
@@ -216,7 +224,7 @@ def _predict(
             )  # fmt: skip
             if PREFETCH and pid < QKV // BN:
                 _prefetch(qkv_w + pid * BN * H, BN, H, H)
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
             table = tables + tl.minimum(book + 1, BOOKS - 2) * (CODES * H)
             for row in range(pid, rows, NUM):
                 choose_row(
@@ -224,7 +232,9 @@ def _predict(
                     codes, table, inputs + 2 * H, zero + position, CODES, PITCH, PITCH, eps, CODES,
                     CODES_BLOCK, False, HALF_WORDS, 0, H, H_BLOCK, BOOKS, True, H, H_BLOCK,
                 )  # fmt: skip
-            epoch = _barrier(counter, epoch, NUM)
+            epoch, patience = _barrier(counter, epoch, patience, NUM)
+    if patience <= 0:
+        tl.store(counter + 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +273,8 @@ class PredictorPlan:
     num_warps: int = 4
     num_stages: int = 4
     prefetch: bool = True
+    cooperative: bool = False
+    """The device starts the programs only when it has room for all of them at once."""
 
 
 class PredictorScratch:
@@ -280,7 +292,8 @@ class PredictorScratch:
         self.logits = like.new_zeros(rows, weights.heads.shape[1])
         self.partial = torch.zeros(8 * max(rows, 16) * hidden, device=like.device)
         self.arrived = torch.zeros(hidden // 8, dtype=torch.int32, device=like.device)
-        self.counter = torch.zeros(1, dtype=torch.int32, device=like.device)
+        self.counter = torch.zeros(2, dtype=torch.int32, device=like.device)
+        """Arrivals at barriers, and whether a program gave up waiting: the codes are void then."""
 
 
 def predict_codes(
@@ -319,6 +332,7 @@ def predict_codes(
         num_codes, height, plan.outputs, plan.depth, plan.head_outputs, plan.out_splits,
         plan.down_splits, plan.programs, weights.qkv.dtype == torch.bfloat16, plan.prefetch, books,
         triton.next_power_of_2(hidden), triton.next_power_of_2(num_codes),
-        triton.next_power_of_2(wide // plan.down_splits + 1) // 2,
+        triton.next_power_of_2(wide // plan.down_splits + 1) // 2, PATIENCE,
         num_warps=plan.num_warps, num_stages=plan.num_stages,
+        **({"launch_cooperative_grid": True} if plan.cooperative else {}),
     )  # fmt: skip

@@ -71,23 +71,28 @@ def snake(x: Tensor, alpha: Tensor, inverse_beta: Tensor) -> Tensor:
     return torch.addcmul(x, wave, wave * inverse_beta)
 
 
-def philox_words(seed: Tensor, frame: Tensor, num_codebooks: int, num_tokens: int) -> Tensor:
+def philox_words(
+    seed: Tensor, frame: Tensor, num_codebooks: int, num_tokens: int, first_codebook: int = 0
+) -> Tensor:
     """Return 32 random bits per (row, codebook, token) as int64 [B, num_codebooks, num_tokens].
 
     Philox4x32-10: key = the low and high half of `seed` [B] int64; counter = (token // 4,
     codebook, frame, 0) with `frame` [B] int64; the token's low two bits choose the word.
+    Codebooks are counted from `first_codebook`.
     """
     device = seed.device
     blocks = (num_tokens + 3) // 4
     shape = (seed.shape[0], num_codebooks, blocks)
     c0 = torch.arange(blocks, device=device).expand(shape)
-    c1 = torch.arange(num_codebooks, device=device)[:, None].expand(shape)
+    books = torch.arange(first_codebook, first_codebook + num_codebooks, device=device)
+    c1 = books[:, None].expand(shape)
     c2 = (frame & _WORD)[:, None, None].expand(shape)
     c3 = torch.zeros_like(c0)
     k0, k1 = (seed & _WORD)[:, None, None], ((seed >> 32) & _WORD)[:, None, None]
-    # Numbers as tensors: wrapping a Python scalar costs as much as the operation.
+    # Numbers as tensors: wrapping a Python scalar costs as much as the operation. Filled on the
+    # device: a graph that is being captured can't take a copy from the host.
     m0, m1, half, word = (
-        torch.tensor(n, device=device) for n in (_PHILOX_M0, _PHILOX_M1, 32, _WORD)
+        torch.full((), n, device=device) for n in (_PHILOX_M0, _PHILOX_M1, 32, _WORD)
     )
     for _ in range(_PHILOX_ROUNDS):
         # The product wraps modulo 2^64 and the shift is arithmetic: bits 32..63 stay right.
@@ -99,12 +104,14 @@ def philox_words(seed: Tensor, frame: Tensor, num_codebooks: int, num_tokens: in
     return torch.stack([c0, c1, c2, c3], -1).flatten(2)[:, :, :num_tokens]
 
 
-def philox_gumbel(seed: Tensor, frame: Tensor, num_codebooks: int, num_tokens: int) -> Tensor:
+def philox_gumbel(
+    seed: Tensor, frame: Tensor, num_codebooks: int, num_tokens: int, first_codebook: int = 0
+) -> Tensor:
     """Return standard Gumbel noise fp32 [B, num_codebooks, num_tokens] (philox_words).
 
     The 23 high bits of each word give u = (bits + 0.5) / 2^23, never 0 and never 1 in fp32.
     """
-    bits = philox_words(seed, frame, num_codebooks, num_tokens) >> 9
+    bits = philox_words(seed, frame, num_codebooks, num_tokens, first_codebook) >> 9
     uniform = bits.to(torch.float32).add_(0.5).mul_(2.0**-23)
     return uniform.log_().neg_().log_().neg_()
 
@@ -129,5 +136,5 @@ def top_p_threshold(scores: Tensor, top_p: Tensor) -> Tensor:
     ordered = scores.sort(dim=-1, descending=True).values
     mass = ordered.softmax(-1)
     before = mass.cumsum(-1) - mass
-    kept = torch.where(before < top_p.clamp(min=_LEAST_MASS), ordered, float("inf"))
+    kept = ordered.masked_fill(before >= top_p.clamp(min=_LEAST_MASS), float("inf"))
     return kept.amin(-1, keepdim=True)

@@ -106,17 +106,34 @@ def choose(
 
     All settings are [B]; top_k 0 and top_p >= 1 are off, `sampled` 0 is greedy.
     """
-    size = logits.shape[1]
+    noise = philox_gumbel(noise_seed, frame, 1, logits.shape[1], codebook)[:, 0]
+    return choose_with(
+        logits, noise, inverse_temperature, top_k, top_p, sampled, seen, penalty, must_go_on
+    )
+
+
+def choose_with(
+    logits: Tensor,
+    noise: Tensor,
+    inverse_temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    sampled: Tensor,
+    seen: Tensor | None = None,
+    penalty: Tensor | None = None,
+    must_go_on: Tensor | None = None,
+) -> Tensor:
+    """Choose like `choose` with noise [B, V] that is drawn already."""
+    size, never = logits.shape[1], float("-inf")
     scores = logits.float()
     if seen is not None and penalty is not None:
         scores = repetition_penalty(scores, seen, penalty[:, None])
     if must_go_on is not None:
         scores = scores.clone()
-        scores[:, -1].masked_fill_(must_go_on, float("-inf"))
+        scores[:, -1].masked_fill_(must_go_on, never)
     scores = scores * inverse_temperature[:, None]
-    limit = torch.where(top_k > 0, top_k.clamp(max=size), size)[:, None]
-    scores = torch.where(scores < top_k_threshold(scores, limit, size), float("-inf"), scores)
+    limit = top_k.masked_fill(top_k <= 0, size).clamp(max=size)[:, None]
+    scores = scores.masked_fill(scores < top_k_threshold(scores, limit, size), never)
     nucleus = top_p_threshold(scores, top_p[:, None])
-    scores = torch.where((top_p[:, None] < 1) & (scores < nucleus), float("-inf"), scores)
-    gumbel = philox_gumbel(noise_seed, frame, codebook + 1, size)[:, codebook]
-    return (scores + gumbel * sampled[:, None]).argmax(-1)
+    scores = scores.masked_fill((top_p[:, None] < 1) & (scores < nucleus), never)
+    return (scores + noise * sampled[:, None]).argmax(-1)

@@ -34,6 +34,9 @@ RUN_BY = {
     "kubectl -n playhead create secret generic playhead --from-env-file=secret.env": MANIFESTS,
     "kubectl apply -k deploy/kubernetes": MANIFESTS,
     "make audit": "tests/test_guides.py",
+    "make fuzz": "tests/worker/http/test_fuzz.py",
+    "make soak": "tests/test_guides.py",
+    "make cluster": "tests/test_guides.py",
 }
 TARGETS = {"fuzz": "tests.bench.fuzz", "soak": "tests.bench.soak", "cluster": "tests.bench.cluster"}
 

@@ -155,9 +155,10 @@ class ResidualQuantiser(nn.Module):
 
     def decode(self, codes: Tensor) -> Tensor:
         """Decode [B, count, T] to [B, 2 width, T]."""
-        stages = enumerate(self.vq.layers)
-        total = sum(F.embedding(codes[:, index], stage.table()) for index, stage in stages)
-        assert isinstance(total, Tensor)
+        total = self.output_proj.weight.new_zeros(())
+        for index, stage in enumerate(self.vq.layers):
+            assert isinstance(stage, VectorQuantiser)
+            total = total + F.embedding(codes[:, index], stage.table())
         return self.output_proj(total.transpose(1, 2))
 
 

@@ -10,6 +10,7 @@ number, whichever is nearer.
 import argparse
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -111,23 +112,29 @@ class Judge:
         return " ".join(segment.text for segment in segments).strip()
 
 
+def predicted_frames(front_end: EnglishFrontEnd, line: str) -> int:
+    """Return how many frames a line should take: the front end gives a row to each."""
+    stream = front_end.open()
+    return sum(len(unit.token_ids) for unit in stream.push(line) + stream.close())
+
+
 def speak_all(folder: Path, lines: list[str], options: argparse.Namespace) -> list[Floats]:
     """Speak lines with the engine; print the real-time factor and the lengths' ratio."""
+    out: list[Floats] = []
     sampling = Sampling(
         temperature=options.temperature, predictor_temperature=options.predictor_temperature
     )
     front_end = EnglishFrontEnd(folder)
-    out, longest, leads = [], 0.0, []
+    longest, leads = 0.0, []
     with open_model(folder) as tts:
         began, cpu = time.perf_counter(), time.process_time()
         for line in lines:
             before = tts.engine.metrics.trimmed_samples
             pcm = b"".join(tts.stream(line, sampling=sampling, seed=options.seed))
             leads.append(tts.engine.metrics.trimmed_samples - before)
-            out.append(np.frombuffer(pcm, "<i2").astype(np.float32) / 32768)
-            stream = front_end.open()
-            rows = sum(len(unit.token_ids) for unit in stream.push(line) + stream.close())
-            longest = max(longest, len(out[-1]) / SAMPLE_RATE_HZ / (rows * FRAME_S))
+            out.append((np.frombuffer(pcm, "<i2") / 32768).astype(np.float32))
+            predicted_s = predicted_frames(front_end, line) * FRAME_S
+            longest = max(longest, len(out[-1]) / SAMPLE_RATE_HZ / predicted_s)
         wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
     speech_s = sum(map(len, out)) / SAMPLE_RATE_HZ
     print(
@@ -139,8 +146,28 @@ def speak_all(folder: Path, lines: list[str], options: argparse.Namespace) -> li
     return out
 
 
-def judge_all(lines: list[str], speech: list[Floats], show: bool) -> None:
-    """Print word errors over all lines."""
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a recogniser made of spoken lines."""
+
+    errors: int
+    """Words it put in, left out or took for others."""
+    total: int
+    """Words of the lines."""
+    wrong: int
+    """Lines with an error."""
+    lost_ends: int
+    """Lines whose last word it heard otherwise, or not at all."""
+    lines: int
+
+    @property
+    def wer(self) -> float:
+        """Return the word error rate in percent."""
+        return 100 * self.errors / self.total
+
+
+def judge_all(lines: list[str], speech: list[Floats], show: bool) -> Judgement:
+    """Count word errors over all lines; with `show` print the lines that have one."""
     judge = Judge()
     errors = total = lost_ends = wrong = 0
     for line, audio in zip(lines, speech, strict=True):
@@ -154,11 +181,7 @@ def judge_all(lines: list[str], speech: list[Floats], show: bool) -> None:
             wrong += 1
             if show:
                 print(f"  [{min(found)}] {line} | {heard}")
-    print(
-        f"WER {100 * errors / total:.1f} % ({errors}/{total}), lines with an error {wrong}, "
-        f"last word differs in {lost_ends} of {len(lines)}",
-        flush=True,
-    )
+    return Judgement(errors, total, wrong, lost_ends, len(lines))
 
 
 def main() -> None:
@@ -183,7 +206,12 @@ def main() -> None:
     if options.save:
         whole = {f"line_{i:02d}": (a * 32768).astype(np.int16) for i, a in enumerate(speech)}
         np.savez_compressed(options.save, **whole)
-    judge_all(lines, speech, not options.quiet)
+    found = judge_all(lines, speech, not options.quiet)
+    print(
+        f"WER {found.wer:.1f} % ({found.errors}/{found.total}), lines with an error "
+        f"{found.wrong}, last word differs in {found.lost_ends} of {found.lines}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -40,6 +40,27 @@ GENERATION = {
 
 def model_config(sizes: Sizes) -> dict[str, Any]:
     """Return config.json."""
+    return {
+        "architectures": ["Qwen3TTSForConditionalGeneration"],
+        "model_type": "qwen3_tts",
+        "talker_config": talker_config(sizes),
+        "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+        "tts_model_size": "tiny",
+        "tts_model_type": "custom_voice",
+        "im_start_token_id": ids.TEXT_IDS["<|im_start|>"],
+        "im_end_token_id": ids.TEXT_IDS["<|im_end|>"],
+        "assistant_token_id": ids.TEXT_IDS["assistant"],
+        "tts_pad_token_id": ids.TTS_PAD,
+        "tts_bos_token_id": ids.TTS_BOS,
+        "tts_eos_token_id": ids.TTS_EOS,
+        "torch_dtype": "float16",
+        "playhead_text_front_end": "english_in_step",
+        "playhead_trained_frames": ids.MAX_FRAMES,
+    }
+
+
+def talker_config(sizes: Sizes) -> dict[str, Any]:
+    """Return the talker's part of config.json, the code predictor's inside it."""
     head = sizes.talker_width // sizes.heads
     common = {
         "hidden_act": "silu",
@@ -64,7 +85,7 @@ def model_config(sizes: Sizes) -> dict[str, Any]:
         "rope_scaling": None,
     }
     third = head // 6
-    talker = common | {
+    return common | {
         "model_type": "qwen3_tts_talker",
         "code_predictor_config": predictor,
         "vocab_size": sizes.codec_vocab,
@@ -90,23 +111,6 @@ def model_config(sizes: Sizes) -> dict[str, Any]:
         "codec_language_id": {"english": ids.ENGLISH},
         "spk_id": {SPEAKER_NAME: ids.SPEAKER},
         "spk_is_dialect": {SPEAKER_NAME: False},
-    }
-    return {
-        "architectures": ["Qwen3TTSForConditionalGeneration"],
-        "model_type": "qwen3_tts",
-        "talker_config": talker,
-        "tokenizer_type": "qwen3_tts_tokenizer_12hz",
-        "tts_model_size": "tiny",
-        "tts_model_type": "custom_voice",
-        "im_start_token_id": ids.TEXT_IDS["<|im_start|>"],
-        "im_end_token_id": ids.TEXT_IDS["<|im_end|>"],
-        "assistant_token_id": ids.TEXT_IDS["assistant"],
-        "tts_pad_token_id": ids.TTS_PAD,
-        "tts_bos_token_id": ids.TTS_BOS,
-        "tts_eos_token_id": ids.TTS_EOS,
-        "torch_dtype": "float16",
-        "playhead_text_front_end": "english_in_step",
-        "playhead_trained_frames": ids.MAX_FRAMES,
     }
 
 

@@ -94,7 +94,7 @@ def fit(data: tuple[Tensor, Tensor, Tensor], steps: int, device: str) -> Network
     with torch.no_grad():
         made = network(around, places).exp()
         ratio = float(slots[held].sum() / made[held].sum())
-        network.last.bias += np.log(ratio)
+        network.last.bias.add_(float(np.log(ratio)))
         error = (made[held] * ratio - slots[held]).abs().mean()
         spread = (slots[held] - slots[held].mean()).abs().mean()
     print(
@@ -113,7 +113,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     network = fit(load(Path(options.work)), options.steps, options.device)
-    np.savez_compressed(Path(options.voice_folder) / DURATIONS_FILE, **network.arrays())
+    path = Path(options.voice_folder) / DURATIONS_FILE
+    np.savez_compressed(path, allow_pickle=False, **network.arrays())
     DurationModel.load(Path(options.voice_folder))
 
 

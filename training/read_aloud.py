@@ -26,7 +26,7 @@ def main() -> None:
     for index, line in enumerate(lines):
         audio, _, _ = speaker.raw(line, options.speed)
         spoken[f"line_{index:02d}"] = (np.clip(audio, -1, 1) * 32767).astype(np.int16)
-    np.savez_compressed(options.out, **spoken)
+    np.savez_compressed(options.out, allow_pickle=False, **spoken)
 
 
 if __name__ == "__main__":

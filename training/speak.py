@@ -60,7 +60,7 @@ def save_scripts(kept: list[dict[str, npt.NDArray[np.generic]]], path: Path) -> 
     joined = {key: np.concatenate([one[key] for one in kept], -1) for key in ("rows", "line")}
     for key in ("around", "places", "slots", "rate"):
         joined[key] = np.concatenate([one[key] for one in kept])
-    np.savez(path, **joined)
+    np.savez(path, allow_pickle=False, **joined)
 
 
 class Speaker:

@@ -135,7 +135,7 @@ class Talker(nn.Module):
         rows = [hidden, self.model.codec_embedding(codes[:, 0])]
         rows += [table(codes[:, index + 1]) for index, table in enumerate(tables)]
         out = predictor.model.run(torch.stack(rows, 1), self.sizes.rope_theta)[:, 1:]
-        heads = torch.stack([head.weight for head in predictor.lm_head])
+        heads = torch.stack([head.get_parameter("weight") for head in predictor.lm_head])
         return torch.einsum("nkd,ksd->nks", out, heads.to(out.dtype))
 
 

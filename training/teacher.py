@@ -73,8 +73,11 @@ class Teacher(nn.Module):
     def __init__(self, weights: Path | None = None) -> None:
         """Build, and load what `convert` wrote."""
         super().__init__()
-        from kokoro.istftnet import Decoder
-        from kokoro.modules import ProsodyPredictor, TextEncoder
+        from kokoro.istftnet import Decoder  # type: ignore[import-not-found]
+        from kokoro.modules import (  # type: ignore[import-not-found]
+            ProsodyPredictor,
+            TextEncoder,
+        )
 
         self.bert, self.bert_encoder = Albert(), nn.Linear(768, 512)
         self.predictor = ProsodyPredictor(
@@ -131,7 +134,7 @@ class _Graph:
     """The export's tensors by name, with int8 ones turned back into reals."""
 
     def __init__(self, path: Path) -> None:
-        import onnx
+        import onnx  # type: ignore[import-not-found]
         from onnx import numpy_helper
 
         graph = onnx.load(str(path)).graph

@@ -6,6 +6,7 @@ bytes become one token by two merges, so the tokenizer gives the same ids as the
 
 import json
 from pathlib import Path
+from typing import Any
 
 from playhead.engine.text.english.phonemes import NUM_PAIRS, PAIR_BASE, written
 from training.sizes import NEWLINE, SPECIALS, TEXT_IDS
@@ -14,6 +15,13 @@ QWEN2_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_ADDED = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}
 
 
 def byte_characters() -> dict[int, str]:
@@ -27,6 +35,22 @@ def byte_characters() -> dict[int, str]:
 
 def write_tokenizer(folder: Path) -> None:
     """Write vocab.json, merges.txt, tokenizer.json and tokenizer_config.json."""
+    vocab, merges = vocabulary()
+    added = [{"id": TEXT_IDS[text], "content": text, **_ADDED} for text in SPECIALS]
+    files = {
+        "tokenizer.json": pipeline(vocab, merges, added),
+        "vocab.json": vocab,
+        "tokenizer_config.json": settings(added),
+    }
+    for name, content in files.items():
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+    merged = "\n".join(["#version: 0.2", *merges])
+    (folder / "merges.txt").write_text(merged + "\n", encoding="utf-8")
+
+
+def vocabulary() -> tuple[dict[str, int], list[str]]:
+    """Return token -> id, and the merges that make a row of its three bytes."""
     vocab = {character: index for index, character in enumerate(sorted(byte_characters().values()))}
     assert len(vocab) == PAIR_BASE and vocab["Ċ"] == NEWLINE
     merges: list[str] = []
@@ -40,48 +64,34 @@ def write_tokenizer(folder: Path) -> None:
             merges.append(f"{first} {second}")
         vocab[first + second + third] = row
         merges.append(f"{first + second} {third}")
-    added = [
-        {
-            "id": TEXT_IDS[text],
-            "content": text,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-        for text in SPECIALS
-    ]
-    tokenizer = {
+    return vocab, merges
+
+
+def pipeline(
+    vocab: dict[str, int], merges: list[str], added: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return tokenizer.json: Qwen2's pre-tokens, then byte-level BPE."""
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": False,
+    }
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": QWEN2_PATTERN},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": added,
         "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [
-                {
-                    "type": "Split",
-                    "pattern": {"Regex": QWEN2_PATTERN},
-                    "behavior": "Isolated",
-                    "invert": False,
-                },
-                {
-                    "type": "ByteLevel",
-                    "add_prefix_space": False,
-                    "trim_offsets": False,
-                    "use_regex": False,
-                },
-            ],
-        },
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "post_processor": None,
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": False,
-            "use_regex": False,
-        },
+        "decoder": byte_level,
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -94,7 +104,11 @@ def write_tokenizer(folder: Path) -> None:
             "merges": merges,
         },
     }
-    config = {
+
+
+def settings(added: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return tokenizer_config.json."""
+    return {
         "tokenizer_class": "Qwen2Tokenizer",
         "model_max_length": 4096,
         "add_prefix_space": False,
@@ -108,9 +122,3 @@ def write_tokenizer(folder: Path) -> None:
             str(entry["id"]): {k: v for k, v in entry.items() if k != "id"} for entry in added
         },
     }
-    files = {"tokenizer.json": tokenizer, "vocab.json": vocab, "tokenizer_config.json": config}
-    for name, content in files.items():
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        (folder / name).write_text(text + "\n", encoding="utf-8")
-    merged = "\n".join(["#version: 0.2", *merges])
-    (folder / "merges.txt").write_text(merged + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ resumes from `WORK/codec_state.pt` and leaves `OUT/codec.pt` (float16 averages).
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ class CodecTrainer:
             for name, p in self.codec.named_parameters()
             if not (name.startswith("quantizer.") and name.endswith(unused))
         ]
-        adam = {"betas": (0.8, 0.99), "weight_decay": 1e-3}
+        adam: dict[str, Any] = {"betas": (0.8, 0.99), "weight_decay": 1e-3}
         self.decoder_optimiser = torch.optim.AdamW(self.trained, lr=PEAK_RATE, **adam)
         self.critic_optimiser = torch.optim.AdamW(self.critics.parameters(), lr=5e-4, **adam)
         self.average = [p.detach().clone() for p in self.trained]

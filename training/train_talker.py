@@ -11,6 +11,7 @@ the corpus (`echo`) and refreshed as training goes on.
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,8 +53,12 @@ class Trainer:
         self.parameters = [*self.model.parameters(), *self.table.parameters()]
         matrices = [p for p in self.parameters if p.ndim > 1]
         vectors = [p for p in self.parameters if p.ndim <= 1]
+        groups: list[dict[str, Any]] = [
+            {"params": matrices},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
         self.optimiser = torch.optim.AdamW(
-            [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}],
+            groups,
             lr=PEAK_RATE,
             betas=(0.9, 0.98),
             weight_decay=0.05,

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from playhead.engine.device import Found, Gpu, Tier, choose_device, probe
+from playhead.engine.device import Found, Gpu, Tier, choose_device, probe, profile_tier
 from playhead.engine.errors import CheckpointError, ConfigError, PlayheadError
 from playhead.engine.models.config import ModelConfig, read_config
 from playhead.engine.profile import Profile, load_profile
@@ -106,8 +106,9 @@ def examine(args: argparse.Namespace, found: Found) -> Iterator[Check]:
     yield Check("model", True, f"{args.model or 'the embedded English voice'}: {_about(config)}")
     tier = None
     try:
-        tier = choose_device(args.device or profile.device, config, found)
-        yield Check("tier", True, f"{tier.name} on {tier.device}, {tier.dtype}: {tier.why}")
+        tier = profile_tier(profile, config, found, args.device)
+        kept = f"{tier.quantized} and {tier.dtype}" if tier.quantized else tier.dtype
+        yield Check("tier", True, f"{tier.name} on {tier.device}, {kept}: {tier.why}")
     except ConfigError as error:
         yield Check("tier", False, str(error))
     if tier is not None and found.torch:
@@ -254,22 +255,15 @@ def memory_plan(config: ModelConfig, profile: Profile, tier: Tier) -> dict[str, 
             "talker keys and values": 4 * values,
             "codec state": state.kv.nbytes + sum(past.nbytes for past in state.pasts),
         }
-    from playhead.engine.cuda_runner import CudaRunner, GraphSizes
-    from playhead.engine.cuda_state import StateSizes
+    from playhead.engine.backend import captured_runner, state_sizes
     from playhead.engine.cuda_weights import fold_codec, fold_frame
-    from playhead.engine.graphs import FRAME_BATCHES, pick_size
 
-    # The sizes `cuda_runner` takes from a profile.
-    sizes = StateSizes(profile.max_streams, profile.segment_frames, PROMPT_POSITIONS)
-    rows = pick_size(FRAME_BATCHES, min(profile.max_rows, FRAME_BATCHES[-1]))
-    graphs = GraphSizes(
-        tuple(size for size in FRAME_BATCHES if size <= rows), max_codec_streams=rows
-    )
     dtype = getattr(torch, tier.dtype)
     with torch.inference_mode():
-        frame = fold_frame(config, main, sizes.max_positions, dtype)
+        positions = state_sizes(profile).max_positions
+        frame = fold_frame(config, main, positions, dtype, tier.quantized)
         folded = fold_codec(config.codec, codec, dtype)
-    return CudaRunner(frame, folded, sizes, graphs).memory()
+    return captured_runner(frame, folded, profile, tier).memory()
 
 
 def available_bytes(tier: Tier, found: Found) -> tuple[int, str]:

@@ -28,8 +28,17 @@ class EngineProcess:
     """Runs `playhead engine` on a private socket and restarts it after a fault."""
 
     def __init__(self, model: str | None, profile: str, gpu: int | None = None) -> None:
-        """Make the private folder of the socket; `gpu` is the only one the engine sees."""
-        self._folder = tempfile.TemporaryDirectory(prefix="playhead-")  # mode 0700
+        """Make the private folder of the socket; `gpu` is the only one the engine sees.
+
+        Raises ConfigError where no folder can be made.
+        """
+        try:
+            self._folder = tempfile.TemporaryDirectory(prefix="playhead-")  # mode 0700
+        except OSError as error:
+            raise ConfigError(
+                f"no folder for the engine's socket: {error.strerror or error}; free some space, "
+                "or name a folder that can be written in TMPDIR"
+            ) from None
         self.path = Path(self._folder.name) / "engine.sock"
         command = [] if gpu is None else ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
         command += [sys.executable, "-m", "playhead.worker.cli", "engine"]

@@ -29,7 +29,11 @@ PIECE_S = 0.08
 """The native queue is refilled once it has room for this much."""
 TAIL_S = 0.015
 """With less than this left in the native queue, the kept back end goes out faded."""
-RESTART_S = 0.001
+HANDOVER_S = (0.000001, 0.001)
+"""Shortest and longest way of a piece into the native queue: whether it meets a tick in between
+nobody can say."""
+PAST_TICK_S = 0.0001
+"""So long after a tick none is near."""
 CUT_S = 0.002
 """From a decision to the call into the SDK that acts on it, with room to spare."""
 
@@ -73,6 +77,8 @@ class FeedLine(PcmQueue):
         super().__init__()
         self._sent: deque[_Sent] = deque()
         self._dry_s = 0.0
+        self._cut_s = 0.0
+        """When the last cut takes effect: what leaves until then can't be taken back."""
         self._fed_samples = 0
         self.tick_s = 0.0
         """Some tick of the native queue."""
@@ -93,15 +99,16 @@ class FeedLine(PcmQueue):
         if self.held or not self._lines:
             return None
         line = self._lines[0]
-        restart = self._dry_s <= now_s
+        exit_s = self._exit_s(now_s)
         num_samples = self._allowed(line, now_s)
-        if num_samples == 0:
+        if num_samples == 0 or exit_s is None:
             return None
+        restart = exit_s > self._dry_s
         pcm = line.take(num_samples)
         if not line.pcm and not line.sealed:
             pcm = fade_end(pcm)
             line.rises = True
-        self._book(line.clock, pcm, now_s)
+        self._book(line.clock, pcm, exit_s, now_s)
         if not line.pcm and line.starved:
             line.clock.starve()
         self._drop_finished()
@@ -111,6 +118,8 @@ class FeedLine(PcmQueue):
         """Return when `take` may give something next; None: only after a push or resume."""
         if self.held or not self._lines or not self._lines[0].pcm:
             return None
+        if self._exit_s(now_s) is None:
+            return self._next_tick_s(now_s) + PAST_TICK_S
         line = self._lines[0]
         free = line.num_samples - self._kept_back(line)
         return self._dry_s - ((LEAD_S - PIECE_S) if free > 0 else TAIL_S)
@@ -119,7 +128,7 @@ class FeedLine(PcmQueue):
         """Drop everything that has not left; None if the sender has nothing to drop."""
         cut = self._cut(now_s)
         for clock in self._clocks():
-            clock.clear(cut.at_s if cut else now_s)
+            clock.clear(cut.at_s if cut else max(now_s, self._cut_s))
         self._lines.clear()
         self._reset(cut)
         return cut
@@ -130,7 +139,8 @@ class FeedLine(PcmQueue):
         back: list[Line] = []
         for clock in self._clocks():
             sent = b"".join(piece.pcm for piece in self._sent if piece.clock is clock)
-            num_bytes = clock.pause(cut.at_s if cut else now_s) * SAMPLE_BYTES
+            at_s = cut.at_s if cut else max(now_s, self._cut_s)
+            num_bytes = clock.pause(at_s) * SAMPLE_BYTES
             if num_bytes:
                 pcm = bytearray(fade_start(sent[len(sent) - num_bytes :]))
                 back.append(Line(clock, pcm, sealed=True))
@@ -159,10 +169,20 @@ class FeedLine(PcmQueue):
             return 0
         return min(free, s_to_samples(LEAD_S - queued_s))
 
-    def _book(self, clock: PlaybackClock, pcm: bytes, now_s: float) -> None:
+    def _exit_s(self, now_s: float) -> float | None:
+        """Return when a sample leaves that is handed over now.
+
+        Behind all that lies there, or at the next tick where the last one found less than a frame
+        (that rest leaves first). None: a tick is so near that nobody can say.
+        """
+        rest_s = samples_to_s(self._fed_samples % TICK_SAMPLES)
+        soonest_s, latest_s = (
+            max(self._dry_s, self._next_tick_s(now_s + way_s) + rest_s) for way_s in HANDOVER_S
+        )
+        return latest_s if latest_s - soonest_s < TICK_S / 2 else None
+
+    def _book(self, clock: PlaybackClock, pcm: bytes, exit_s: float, now_s: float) -> None:
         num_samples = len(pcm) // SAMPLE_BYTES
-        dry = self._dry_s <= now_s
-        exit_s = self._next_tick_s(now_s + RESTART_S) if dry else self._dry_s
         clock.push(num_samples, exit_s, now_s)
         self._sent.append(_Sent(clock, exit_s, pcm))
         self._dry_s = exit_s + samples_to_s(num_samples)
@@ -198,6 +218,7 @@ class FeedLine(PcmQueue):
         """Note that the native queue holds nothing but the fade."""
         if cut is not None:
             self._sent.clear()
+            self._cut_s = cut.at_s
             self._fed_samples = 0
             self._dry_s = cut.at_s + (TICK_S if cut.tail else 0.0)
 

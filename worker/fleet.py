@@ -1,7 +1,8 @@
 """FleetCarrier: several engines behind one face, as on a host with several GPUs.
 
 A new request goes to the ready engine with the fewest live ones: the cards of one host are alike.
-An engine that is lost fails its own requests and no others.
+An engine that is lost fails its own requests and no others. One it had not answered yet goes to
+another engine, once: nothing of it was spoken, so nothing is said twice.
 """
 
 import contextlib
@@ -9,11 +10,30 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from playhead.engine.errors import TransportError
-from playhead.engine.messages import Command, Done, Failed, Playback, Refused, Result, Submit
+from playhead.engine.messages import (
+    Cancel,
+    Command,
+    Done,
+    Failed,
+    Playback,
+    Refused,
+    Result,
+    Submit,
+)
 from playhead.engine.metrics import describe
 from playhead.worker.carrier import Carrier, EngineStatus, OnLost, OnResults
+
+
+@dataclass(slots=True)
+class _Route:
+    """Which engine has a request."""
+
+    index: int
+    unanswered: Submit | None
+    """What it was asked, until its first word: then it belongs to that engine for good."""
 
 
 class FleetCarrier:
@@ -24,7 +44,7 @@ class FleetCarrier:
         assert carriers, "a fleet has an engine"
         self._carriers = list(carriers)
         self._lock = threading.Lock()
-        self._routes: dict[str, int] = {}
+        self._routes: dict[str, _Route] = {}
         self._closing = False
         self._on_results: OnResults | None = None
 
@@ -48,15 +68,19 @@ class FleetCarrier:
     def send(self, command: Command) -> None:
         """Post a command to the request's engine; raises TransportError if none is there."""
         if isinstance(command, Submit):
-            self._submit(command)
+            with self._lock:
+                if not self._place(command):
+                    raise TransportError("no engine is ready; retry soon")
             return
         request_id = (
             command.snapshot.request_id if isinstance(command, Playback) else command.request_id
         )
         with self._lock:
-            index = self._routes.get(request_id)
-        if index is not None:
-            self._carriers[index].send(command)
+            route = self._routes.get(request_id)
+            if route is not None and isinstance(command, Cancel):
+                route.unanswered = None  # nobody waits for it: a lost engine's is not said again
+        if route is not None:
+            self._carriers[route.index].send(command)
 
     def status(self) -> EngineStatus:
         """Return the fleet's status: an engine that is away counts as full."""
@@ -79,20 +103,20 @@ class FleetCarrier:
         for carrier in self._carriers:
             carrier.close()
 
-    def _submit(self, submit: Submit) -> None:
-        with self._lock:
-            live = Counter(self._routes.values())
-            ready = [i for i, carrier in enumerate(self._carriers) if carrier.status().ready]
-            if not ready:
-                raise TransportError("no engine is ready; retry soon")
-            index = min(ready, key=lambda i: (live[i], self._carriers[i].status().load))
-            self._routes[submit.request_id] = index
-        try:
-            self._carriers[index].send(submit)
-        except TransportError:
-            with self._lock:
-                self._routes.pop(submit.request_id, None)
-            raise
+    def _place(self, submit: Submit) -> bool:
+        """Give a request to the ready engine with the fewest live ones; under the lock.
+
+        Under one lock with `_lost`, so that a request is never with two. False: none took it.
+        """
+        live = Counter(route.index for route in self._routes.values())
+        statuses = [carrier.status() for carrier in self._carriers]
+        ready = [index for index, status in enumerate(statuses) if status.ready]
+        for index in sorted(ready, key=lambda i: (live[i], statuses[i].load)):
+            with contextlib.suppress(TransportError):  # it is just being lost
+                self._carriers[index].send(submit)
+                self._routes[submit.request_id] = _Route(index, submit)
+                return True
+        return False
 
     def _deliver(self, results: list[Result]) -> None:
         assert self._on_results is not None
@@ -100,16 +124,24 @@ class FleetCarrier:
             for result in results:
                 if isinstance(result, Done | Failed | Refused):
                     self._routes.pop(result.request_id, None)
+                elif (route := self._routes.get(result.request_id)) is not None:
+                    route.unanswered = None
         self._on_results(results)
 
     def _lost(self, index: int, reason: str) -> None:
+        if self._closing:
+            return
+        told = f"the engine is gone: {reason}"
+        lost: list[Result] = []
         with self._lock:
-            ended = [request_id for request_id, at in self._routes.items() if at == index]
-            for request_id in ended:
+            hit = {name: each for name, each in self._routes.items() if each.index == index}
+            for request_id, route in hit.items():
                 del self._routes[request_id]
-        if self._on_results is not None and ended and not self._closing:
-            told = f"the engine is gone: {reason}"
-            lost: list[Result] = [Failed(each, TransportError.code, told) for each in ended]
+                if route.unanswered is None or not self._place(route.unanswered):
+                    lost.append(Failed(request_id, TransportError.code, told))
+                else:  # only once: a request that breaks engines must not break them all
+                    self._routes[request_id].unanswered = None
+        if lost and self._on_results is not None:
             with contextlib.suppress(RuntimeError):  # a loop that ended meanwhile
                 self._on_results(lost)
 

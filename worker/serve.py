@@ -119,7 +119,10 @@ def _add_edges(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-chars", type=int, default=20_000, help="a request's; default 20000")
     parser.add_argument(
-        "--idle-s", type=float, default=30.0, help="a WebSocket without text ends; default 30"
+        "--idle-s",
+        type=float,
+        default=30.0,
+        help="a WebSocket without text, or a body that stops, ends; default 30",
     )
     parser.add_argument(
         "--stall-s", type=float, default=30.0, help="a client that takes nothing ends; default 30"

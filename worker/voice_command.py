@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from playhead.engine.errors import ConfigError, InputError
-from playhead.engine.reference_audio import FORMATS, MAX_BYTES, read_reference
+from playhead.engine.reference_audio import FORMATS, MAX_BYTES
 from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
+from playhead.worker.voice_making import make_voice
 
 DESCRIPTION = (
     "Cloned voices of this machine. Clone a voice only with its speaker's consent; docs/voices.md "
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
         default="",
         help="what the recording says, word for word: keeps its codes for in-context cloning",
     )
+    add.add_argument("--consent", default="", help="who agreed to this voice: kept with it")
     add.add_argument(
         "--model",
         default=env.get("PLAYHEAD_MODEL") or None,
@@ -60,22 +62,17 @@ def run(args: argparse.Namespace) -> int:
 def _add(store: VoiceStore, args: argparse.Namespace) -> None:
     if args.model is None:
         raise ConfigError("no checkpoint; give --model, a base one, or set PLAYHEAD_MODEL")
-    reference = read_reference(_read(args.recording), args.transcript)
-    for warning in reference.warnings:
-        print(f"warning: {warning}")
-    from playhead.engine.models.cloning import make_clone  # torch: slow to import
-    from playhead.engine.models.loader import load_model
-
-    model = load_model(args.model)
-    clone = make_clone(model, reference.samples, args.transcript)
-    voice = store.add(
+    voice = make_voice(
+        store,
         LOCAL_OWNER,
         args.name,
-        clone,
-        model.voice_fingerprint,
-        round(reference.duration_s, 2),
-        reference.warnings,
+        _read(args.recording),
+        args.model,
+        args.transcript,
+        args.consent,
     )
+    for warning in voice.warnings:
+        print(f"warning: {warning}")
     print(f"added {voice.name} ({voice.id[:12]}) from {voice.reference_s:.1f} s")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from livekit import rtc
 from livekit.agents import AgentSession
+from livekit.plugins.playhead.early_text import EarlyText
 from livekit.plugins.playhead.pump_output import PumpOutput
 from livekit.plugins.playhead.room_track import RoomTrack
 from livekit.plugins.playhead.tap import HeardText, Tap
@@ -29,6 +30,7 @@ def attach(session: AgentSession[Any], room: rtc.Room | None = None) -> None:
         track = RoomTrack(room)
         speak_through(session, track.output)
         _when_closed(session, track.aclose)
+        _when_closed(session, EarlyText(session, room).aclose)
     elif sink is None:
         raise RuntimeError("no audio output to watch: give room=, or attach after session.start")
     else:

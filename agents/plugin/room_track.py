@@ -1,7 +1,6 @@
 """RoomTrack: the track a session speaks through in a room, and what its listeners report."""
 
 import asyncio
-import contextlib
 import time
 
 from livekit import rtc
@@ -11,8 +10,6 @@ from livekit.plugins.playhead.pump_output import PumpOutput
 from playhead.worker.track import TRACK_NAME, QueuedPump, make_source
 
 RECEIVER_TOPIC = "playhead.receiver"
-ACTIVE_S = 2.0
-"""Longest wait from the first subscription for a listener that takes captions, too."""
 _PHONES = (
     rtc.ParticipantKind.PARTICIPANT_KIND_SIP,
     rtc.ParticipantKind.PARTICIPANT_KIND_CONNECTOR,
@@ -29,12 +26,9 @@ class RoomTrack:
         self.output = PumpOutput(QueuedPump(self._source))
         """The sink of the session."""
         self._publishing: asyncio.Task[None] | None = None
-        self._active = asyncio.Event()
-        """Some listener is ready to receive data."""
         self._handlers = {
             "connection_state_changed": self._on_state,
             "data_received": self._on_data,
-            "participant_active": self._on_active,
             "participant_connected": self._on_joined,
             "participant_disconnected": self._on_left,
         }
@@ -64,20 +58,13 @@ class RoomTrack:
 
     async def _publish(self) -> None:
         track = rtc.LocalAudioTrack.create_audio_track(TRACK_NAME, self._source)
-        options = rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE)
+        # A receiver fades in what follows a pause of the packets: silence is sent like speech.
+        options = rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE, dtx=False)
         publication = await self._room.local_participant.publish_track(track, options)
         await publication.wait_for_subscription()
-        # Subscribed is not connected: text that is sent before is lost.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._active.wait(), ACTIVE_S)
         self.output.listen()
 
-    def _on_active(self, _: rtc.RemoteParticipant) -> None:
-        self._active.set()
-
     def _on_joined(self, participant: rtc.RemoteParticipant) -> None:
-        if participant.state == rtc.ParticipantState.PARTICIPANT_STATE_ACTIVE:
-            self._active.set()
         if participant.kind in _PHONES:
             self.output.receivers.add(participant.identity, "phone")
         elif participant.kind == rtc.ParticipantKind.PARTICIPANT_KIND_STANDARD:

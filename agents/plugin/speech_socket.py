@@ -88,7 +88,7 @@ class SpeechSocket:
                 ready=True,
                 voices=tuple(hello["voices"]),
                 languages=tuple(hello["languages"]),
-                exact_times=bool(hello.get("exact_times", False)),
+                exact_times=bool(hello["exact_times"]),
             )
         except (aiohttp.WSMessageTypeError, ValueError, KeyError, TypeError) as error:
             raise TransportError(f"no playhead server answers there: {error}") from error
@@ -294,6 +294,7 @@ def _start_message(name: str, submit: Submit) -> dict[str, Any]:
         "repetition_penalty": sampling.repetition_penalty,
         "normalize": None if submit.normalize else False,
         "pronunciations": dict(submit.pronunciations) or None,
+        "live": None if submit.live else False,
     }
     given = {key: value for key, value in fields.items() if value is not None}
     return {"type": "utterance.start", "utterance": name, **given}

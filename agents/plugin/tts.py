@@ -63,7 +63,40 @@ class SpeechOptions:
 
 
 class TTS(tts.TTS[Never]):
-    """Speaks with Qwen3-TTS, or with the small English voice that is part of the package."""
+    """Speaks with Qwen3-TTS, or with the small English voice that is part of the package.
+
+    The engine is the first of: `engine`, `base_url`, an own one if `model` or `profile` is
+    given, the one `use_engine` lent, the server `PLAYHEAD_URL` names, an own one. An own
+    engine is loaded into this process at first need, or at `prewarm`; all sessions share it.
+    It needs the package's `engine` extra, the others do not.
+
+    Args:
+        voice: A name of `list_voices()`, or of a cloned voice that is stored where the engine runs;
+            the model's first voice if not given.
+        language: A language of the model, or "auto".
+        instructions: How to speak, in words, for models that take instructions.
+        temperature: Of the talker; 0 is greedy. This and the next three: the model's own
+            value if not given.
+        top_k: How many codes compete; 0 is all of them.
+        top_p: Share of probability that competes.
+        repetition_penalty: Above 1 makes repeated codes less likely.
+        seed: Equal seed, text and options give equal speech; 0 if not given.
+        speed: 1.0; other values are refused, the voice is not stretched.
+        pronunciations: From a word or phrase to how it is spelled when it is said; captions
+            keep the word.
+        normalize: Whether markup is left out and figures are read as words; True if not
+            given.
+        sample_rate: Of the audio, in Hz, 8000 to 48000; the engine's 24000 costs nothing.
+        aligned_transcript: Whether word times go with the audio. If not given: where the
+            engine knows them exactly. True also passes on estimated times.
+        engine: A started client of an engine, or the socket path of a running one.
+        base_url: A `playhead serve`, as http://host:8880.
+        api_key: Key of that server; `PLAYHEAD_API_KEY` if not given.
+        http_session: Session to connect with; stays its owner's.
+        model: Checkpoint folder or Hub name for this process's own engine; `PLAYHEAD_MODEL`,
+            then the embedded voice if not given.
+        profile: Profile of this process's own engine: a built-in name or a YAML file.
+    """
 
     def __init__(
         self,
@@ -88,41 +121,9 @@ class TTS(tts.TTS[Never]):
         model: NotGivenOr[str] = NOT_GIVEN,
         profile: NotGivenOr[str] = NOT_GIVEN,
     ) -> None:
-        """Choose how to speak, and which engine does.
+        """Choose how to speak, and which engine does; the class tells what each name means.
 
-        The engine is the first of: `engine`, `base_url`, an own one if `model` or `profile` is
-        given, the one `use_engine` lent, the server `PLAYHEAD_URL` names, an own one. An own
-        engine is loaded into this process at first need, or at `prewarm`; all sessions share it.
-        It needs the package's `engine` extra, the others do not.
-
-        Args:
-            voice: A name of `list_voices()`; the model's first voice if not given.
-            language: A language of the model, or "auto".
-            instructions: How to speak, in words, for models that take instructions.
-            temperature: Of the talker; 0 is greedy. This and the next three: the model's own
-                value if not given.
-            top_k: How many codes compete; 0 is all of them.
-            top_p: Share of probability that competes.
-            repetition_penalty: Above 1 makes repeated codes less likely.
-            seed: Equal seed, text and options give equal speech; 0 if not given.
-            speed: 1.0; other values are refused, the voice is not stretched.
-            pronunciations: From a word or phrase to how it is spelled when it is said; captions
-                keep the word.
-            normalize: Whether markup is left out and figures are read as words; True if not
-                given.
-            sample_rate: Of the audio, in Hz, 8000 to 48000; the engine's 24000 costs nothing.
-            aligned_transcript: Whether word times go with the audio. If not given: where the
-                engine knows them exactly. True also passes on estimated times.
-            engine: A started client of an engine, or the socket path of a running one.
-            base_url: A `playhead serve`, as http://host:8880.
-            api_key: Key of that server; `PLAYHEAD_API_KEY` if not given.
-            http_session: Session to connect with; stays its owner's.
-            model: Checkpoint folder or Hub name for this process's own engine; `PLAYHEAD_MODEL`,
-                then the embedded voice if not given.
-            profile: Profile of this process's own engine: a built-in name or a YAML file.
-
-        Raises:
-            ValueError: Two engines were chosen, or a value is out of range.
+        Raises ValueError: two engines were chosen, or a value is out of range.
         """
         _check(speed, sample_rate)
         super().__init__(
@@ -205,7 +206,7 @@ class TTS(tts.TTS[Never]):
     def synthesize(
         self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
     ) -> ChunkedStream:
-        """Speak a whole text: here as fast as spare capacity allows, over a URL in real time."""
+        """Speak a whole text, as fast as the engine's spare capacity allows."""
         stream = ChunkedStream(tts=self, input_text=text, conn_options=conn_options)
         self._streams.add(stream)
         return stream

@@ -94,6 +94,21 @@ class CodecState:
             past[slot].zero_()
         self.frames[slot] = 0
 
+    def read(self, slot: int) -> Tensor:
+        """Copy a slot's past out, flat."""
+        return torch.cat([part.flatten() for part in self._parts(slot)])
+
+    def write(self, slot: int, values: Tensor, num_frames: int) -> None:
+        """Put a past that `read` took behind `num_frames` frames into a slot."""
+        parts = self._parts(slot)
+        sizes = [part.numel() for part in parts]
+        for part, value in zip(parts, torch.split(values, sizes), strict=True):
+            part.copy_(value.view(part.shape))
+        self.frames[slot] = num_frames
+
+    def _parts(self, slot: int) -> list[Tensor]:
+        return [*(past[slot] for past in self.pasts), self.kv[:, slot]]
+
 
 Slots = slice | Tensor
 """One slot or a run of them as a slice (a view, no copy), or any slots as indices."""

@@ -1,24 +1,39 @@
 """TextFeed: the text rows of one request, in talker segments, with the times of its words.
 
 The talker takes one text row a frame. A feed knows whether the next row exists yet, when a
-segment's text is over, and in which frame each word's rows went in. Torch-free, engine thread.
+segment's text is over, and in which frame each word's rows went in. Where a segment's text is laid
+out in its prompt, it knows when that text is there. Torch-free, engine thread.
 """
 
+import unicodedata
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
-from playhead.engine.messages import TextMode, Word
+from playhead.engine.messages import Guard, Word
 from playhead.engine.text.front_end import TextStream, Traits
 from playhead.engine.text.unit import TextUnit
 from playhead.engine.units import FRAME_S
 
+FeedMode = Literal["streaming", "full", "sentences"]
+"""Text goes in row by row; or into the prompt, once all of it is there; or so, by sentence."""
 SEGMENT_FILL = 0.6
 """Share of a segment's frames after which it closes at the next sentence end."""
-HARD_FILL = 0.9
-"""Share after which it closes at the next word end."""
+HARD_FILL = 0.75
+"""Share after which it closes at the next word end: a third of the mean pace to spare, so that
+slow speech is not cut before its last words."""
 LENGTH_FACTOR = 3.0
 LENGTH_EXTRA_FRAMES = 40
 """Frames a segment may take: rows x frames per row x factor + extra; more is a runaway."""
+IN_STEP_FACTOR = 1.5
+"""The same where a row is a frame: nothing but the end of its last sound may follow its rows."""
+TAIL_SHARE = 0.5
+"""Share of a segment's expected frames behind which a guard may find that it is over."""
+_SPOKEN_MARKS = "&%@#§"
+"""Marks that are read as words."""
+Overdue = Guard | Literal["full"]
+"""Why a segment stops before the model ends it; `full`: its frames are used up, text is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +52,7 @@ class TextFeed:
         stream: TextStream,
         traits: Traits,
         row_ids: RowIds,
-        mode: TextMode,
+        mode: FeedMode,
         segment_frames: int,
     ) -> None:
         """Take a front-end stream that nothing was pushed into yet."""
@@ -55,9 +70,12 @@ class TextFeed:
         self._segment_rows = 0
         self._closing = False
         self._end_fed = False
+        self._stopped: Guard = ""
         self._last_end_s = 0.0
         self._taken: deque[int | None] = deque(maxlen=2)
         """The newest rows handed out; None for those that are no text."""
+        self._trailing: deque[int] = deque()
+        """Rows of a prompt's text that found no place in it."""
 
     def push(self, text: str) -> None:
         """Add text; units that later text can no longer change become rows."""
@@ -80,8 +98,10 @@ class TextFeed:
 
     @property
     def speakable(self) -> bool:
-        """Any row waits to be spoken."""
-        return bool(self._rows) or any(unit.token_ids for unit in self._units)
+        """Any row waits to be spoken. Marks alone begin no segment, they end one."""
+        if self._rows or (self._segment_rows and any(unit.token_ids for unit in self._units)):
+            return True
+        return self._words_left
 
     @property
     def exhausted(self) -> bool:
@@ -93,7 +113,7 @@ class TextFeed:
         """The row of the next frame is known."""
         if self._rows or self._closing or self.closed or self._mode == "full":
             return True
-        return self.speakable
+        return self.speakable if self._mode == "streaming" else self.segment_known
 
     @property
     def may_end(self) -> bool:
@@ -102,30 +122,58 @@ class TextFeed:
             return self._closing and not self._rows
         return self._closing or (self.closed and not self._units)
 
+    @property
+    def in_prompt(self) -> bool:
+        """A segment's text goes into its prompt, not row by row."""
+        return self._mode != "streaming"
+
+    @property
+    def segment_known(self) -> bool:
+        """The next segment's prompt can be laid out."""
+        if self._mode == "sentences":
+            return self._num_units() is not None
+        return self._mode == "streaming" or self.closed
+
     def segment_body(self, frame: int) -> list[int]:
-        """Take the text of the next full-text segment: sentences up to the segment's fill."""
+        """Take the next segment's text: one sentence, or those up to the segment's fill."""
         body: list[int] = []
-        while self._units:
+        for _ in range(self._num_units() or 0):
             unit = self._units.popleft()
             self._time_word(unit, frame + len(body) * self._traits.frames_per_row)
             body.extend(unit.token_ids)
-            filled = len(body) * self._traits.frames_per_row / self._segment_limit
-            if (unit.sentence_end and filled > SEGMENT_FILL) or filled > HARD_FILL:
-                break
         self._segment_rows = len(body)
         self._closing = True
         return body
+
+    def trail(self, text_ids: Iterable[int]) -> None:
+        """Take the rows that the segment's first frames get beside its prompt."""
+        self._trailing = deque(text_ids)
+
+    def _num_units(self) -> int | None:
+        """Return how many units the next segment takes; None while its end is not known."""
+        num_rows, words = 0, False
+        for number, unit in enumerate(self._units, start=1):
+            num_rows += len(unit.token_ids)
+            words = words or (bool(unit.token_ids) and _has_words(unit.text))
+            filled = num_rows * self._traits.frames_per_row / self._segment_limit
+            full = filled > SEGMENT_FILL or self._mode == "sentences"
+            if words and ((unit.sentence_end and full) or filled > HARD_FILL):
+                return number
+        if not self.closed:
+            return None
+        return len(self._units) if words else 0
 
     def begin_segment(self) -> None:
         """Start the next segment's rows."""
         self._segment_rows = 0
         self._closing = False
         self._end_fed = False
+        self._stopped = ""
 
     def next_row(self, frame: int, segment_frame: int) -> int:
         """Return the text id of frame `frame` of the request, `segment_frame` of its segment."""
-        if self._mode == "full":
-            return self._ids.pad
+        if self.in_prompt:
+            return self._trailing.popleft() if self._trailing else self._ids.pad
         self._fill_rows(frame, segment_frame)
         if self._rows:
             self._segment_rows += 1
@@ -146,17 +194,37 @@ class TextFeed:
             if row is not None:
                 self._rows.appendleft(row)
 
-    def overdue(self, segment_frame: int) -> bool:
-        """The segment ran far past its text: stop it."""
+    def in_tail(self, segment_frame: int) -> bool:
+        """All text of the segment went in, and at least half of its speech should be over."""
         if not self._closing or self._rows:
-            return segment_frame >= self._segment_limit
-        allowed = self._segment_rows * self._traits.frames_per_row * LENGTH_FACTOR
-        return segment_frame >= min(allowed + LENGTH_EXTRA_FRAMES, self._segment_limit)
+            return False
+        return segment_frame >= TAIL_SHARE * self._segment_rows * self._traits.frames_per_row
+
+    def stop(self, guard: Guard) -> None:
+        """End the segment with its next frame: it goes on behind its text."""
+        self._stopped = guard
+
+    def overdue(self, segment_frame: int) -> Overdue:
+        """Say why the segment has to stop at this frame; empty: it goes on."""
+        if not self._closing or self._rows:
+            return "full" if segment_frame >= self._segment_limit else ""
+        if self._stopped:
+            return self._stopped
+        if self._traits.in_step:
+            allowed = self._segment_rows * IN_STEP_FACTOR
+        else:
+            expected = self._segment_rows * self._traits.frames_per_row
+            allowed = expected * LENGTH_FACTOR + LENGTH_EXTRA_FRAMES
+        return "duration" if segment_frame >= min(allowed, self._segment_limit) else ""
 
     @property
     def more_segments(self) -> bool:
         """Text is left, or may still come, after the segment that just ended."""
-        return self.speakable or not self.closed
+        return bool(self._rows) or self._words_left or not self.closed
+
+    @property
+    def _words_left(self) -> bool:
+        return any(unit.token_ids and _has_words(unit.text) for unit in self._units)
 
     def take_words(self) -> list[Word]:
         """Return and forget the words timed so far."""
@@ -201,3 +269,8 @@ class TextFeed:
         self._last_end_s = max(end_s, start_s)
         if unit.text:
             self.words.append(Word(unit.text, start_s, self._last_end_s))
+
+
+def _has_words(text: str) -> bool:
+    """Say whether anything but white space, control characters and marks is written."""
+    return any(unicodedata.category(char)[0] not in "PZC" or char in _SPOKEN_MARKS for char in text)

@@ -47,6 +47,7 @@ class ScriptedCarrier:
         self.sent: list[Command] = []
         self.playbacks: list[PlaybackSnapshot] = []
         self.running = False
+        self.exact_times = False
 
     def start(self, on_results: OnResults, on_lost: OnLost) -> None:
         self.on_results, self.on_lost = on_results, on_lost
@@ -64,7 +65,12 @@ class ScriptedCarrier:
             self.on_results(results)
 
     def status(self) -> EngineStatus:
-        return EngineStatus(ready=self.running, voices=("ada", "bo"), languages=("english",))
+        return EngineStatus(
+            ready=self.running,
+            voices=("ada", "bo"),
+            languages=("english",),
+            exact_times=self.exact_times,
+        )
 
     def close(self) -> None:
         self.running = False

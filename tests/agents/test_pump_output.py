@@ -12,6 +12,7 @@ from livekit.agents.utils.aio import cancel_and_wait
 from livekit.agents.voice.io import PlaybackFinishedEvent
 from livekit.plugins.playhead.pump_output import PumpOutput
 
+from playhead.engine.clock import total_s
 from playhead.engine.units import SAMPLE_RATE_HZ
 from playhead.worker.pcm_queue import FADE_SAMPLES, TICK_SAMPLES
 from playhead.worker.track import QueuedPump
@@ -34,8 +35,8 @@ def numbered(num_samples: int) -> np.ndarray:
     return (np.arange(num_samples) % EVERY - EVERY // 2).astype("<i2")
 
 
-def open_output() -> tuple[PumpOutput, NativeQueue, Told]:
-    queue, told = NativeQueue(), Told()
+def open_output(delay_s: float = 0.0005) -> tuple[PumpOutput, NativeQueue, Told]:
+    queue, told = NativeQueue(delay_s), Told()
     output = PumpOutput(QueuedPump(queue))
     output.on("playback_started", lambda _: told.started_s.append(time.monotonic()))
     output.on("playback_finished", told.finished.append)
@@ -75,12 +76,15 @@ def test_a_segment_plays_whole_and_in_real_time() -> None:
     run_virtual(play())
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_fifty_pauses_lose_and_double_no_sample_and_stop_the_clock(seed: int) -> None:
+@pytest.mark.parametrize("delay_s", [0.00005, 0.0005, 0.00095])
+@pytest.mark.parametrize("seed", [0, 1, 2, 13])
+def test_fifty_pauses_lose_and_double_no_sample_and_stop_the_clock(
+    seed: int, delay_s: float
+) -> None:
     chance = random.Random(seed)
 
     async def play() -> None:
-        output, queue, told = open_output()
+        output, queue, told = open_output(delay_s)
         output.listen()
         await push(output, numbered(NUM_SAMPLES))
         output.flush()
@@ -106,6 +110,51 @@ def test_fifty_pauses_lose_and_double_no_sample_and_stop_the_clock(seed: int) ->
         await output.aclose()
 
     run_virtual(play())
+
+
+def test_pauses_that_follow_at_once_lose_nothing() -> None:
+    async def play() -> None:
+        output, queue, _ = open_output()
+        output.listen()
+        await push(output, numbered(NUM_SAMPLES))
+        output.flush()
+        for wait_s in np.arange(20) / 1000:  # the sender falls silent up to 12 ms after a pause
+            await asyncio.sleep(0.1)
+            output.pause()
+            output.resume()
+            await asyncio.sleep(wait_s)
+            output.pause()
+            output.resume()
+        ended = await asyncio.wait_for(output.wait_for_playout(), 10.0)
+        assert (ended.playback_position, ended.interrupted) == (6.0, False)
+        await asyncio.sleep(0.1)
+        check_every_sample_once(np.frombuffer(queue.samples(), "<i2"), queue.num_tails)
+        await output.aclose()
+
+    run_virtual(play())
+
+
+@pytest.mark.parametrize("delay_s", [0.00005, 0.0005, 0.00095])
+def test_the_clock_is_right_however_near_to_a_tick_speech_comes(delay_s: float) -> None:
+    async def play(early_s: float) -> None:
+        output, queue, _ = open_output(delay_s)
+        output.listen()
+        await push(output, numbered(4800))
+        output.flush()
+        first = output._segments[0].clock
+        await asyncio.sleep(0.1)
+        await asyncio.sleep(first.dry_at_s(time.monotonic()) - early_s - time.monotonic())
+        await push(output, numbered(4800))
+        clock = output._segments[-1].clock
+        for _ in range(50):
+            await asyncio.sleep(0.0013)
+            left = max(len(queue.samples()) // 2 - 4800, 0)
+            exited = clock.exited_samples(time.monotonic())
+            assert left - TICK_SAMPLES <= exited <= left, early_s
+        await output.aclose()
+
+    for tenth_ms in range(-5, 25):
+        run_virtual(play(tenth_ms / 10_000))
 
 
 def check_every_sample_once(played: np.ndarray, num_tails: int) -> None:
@@ -235,6 +284,25 @@ def test_gaps_are_those_of_an_engine_that_was_late(
         await output.wait_for_playout()
         assert len(clock.gaps) == num_gaps
         assert all(0.2 < gap.duration_s < 0.5 for gap in clock.gaps)
+        assert len(told.started_s) == len(told.finished) == 1
+        await output.aclose()
+
+    run_virtual(play())
+
+
+def test_an_engine_slower_than_speech_is_seen_as_gaps_of_what_it_lacks() -> None:
+    async def play() -> None:
+        output, _, told = open_output()
+        output.listen()
+        await asyncio.sleep(0.2)
+        for piece in np.split(numbered(4 * SAMPLE_RATE_HZ), 50):
+            await push(output, piece)
+            clock = output._segments[0].clock
+            await asyncio.sleep(0.08 * 1.05)
+        output.flush()
+        await output.wait_for_playout()
+        lacking_s = 49 * 0.08 * 0.05
+        assert clock.gaps and total_s(clock.gaps) == pytest.approx(lacking_s, abs=0.02)
         assert len(told.started_s) == len(told.finished) == 1
         await output.aclose()
 

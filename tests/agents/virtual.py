@@ -15,7 +15,6 @@ import pytest
 from livekit import rtc
 
 from playhead.engine.units import SAMPLE_BYTES
-from playhead.worker.feed import RESTART_S
 from playhead.worker.pcm_queue import TICK_S, TICK_SAMPLES
 from playhead.worker.track import QUEUE_MS
 
@@ -47,16 +46,21 @@ def run_virtual(work: Coroutine[Any, Any, None]) -> None:
 
 
 class NativeQueue:
-    """The SDK's audio source without its room: whole frames leave at ticks 10 ms apart."""
+    """The SDK's audio source without its room: whole frames leave at ticks 10 ms apart.
 
-    def __init__(self) -> None:
+    A thread of the SDK's own takes a frame at each tick, or sends silence where less than one
+    lies there. What is captured comes there a moment later, by another thread: it can miss a
+    tick that had not come when it was captured.
+    """
+
+    def __init__(self, delay_s: float = 0.0005) -> None:
         self.played = bytearray()
         """What left, without the silence in between."""
+        self._delay_s = delay_s
         self._queue = bytearray()
         self._at_tick = self._ticks()
         self._from_tick = 0
-        """The first tick that takes what came into the dry queue: the SDK needs a moment."""
-        self._left_tick = 0
+        """The first tick that takes what came into the empty queue."""
         self.num_tails = 0
         """Frames that left and only faded out what a cut took back."""
         self._cleared = self._tail_first = False
@@ -67,8 +71,7 @@ class NativeQueue:
             await asyncio.sleep((self._at_tick + 1) * TICK_S - time.monotonic())
             return
         if not self._queue:
-            waits_s = RESTART_S if self._at_tick > self._left_tick else 0.0
-            self._from_tick = math.ceil((time.monotonic() + waits_s) / TICK_S - 1e-6)
+            self._from_tick = math.ceil((time.monotonic() + self._delay_s) / TICK_S - 1e-6)
             self._tail_first = self._cleared and frame.samples_per_channel == TICK_SAMPLES
         self._cleared = False
         self._queue += bytes(frame.data)
@@ -88,7 +91,6 @@ class NativeQueue:
             if tick >= self._from_tick and len(self._queue) >= _TICK_BYTES:
                 self.played += self._queue[:_TICK_BYTES]
                 del self._queue[:_TICK_BYTES]
-                self._left_tick = tick
                 self.num_tails += self._tail_first
                 self._tail_first = False
         self._at_tick = now

@@ -3,7 +3,8 @@
     python -m tests.bench.fuzz --seconds 600 [--only websocket]
 
 Surfaces: the WebSocket protocol, the text front end, profile files, reference recordings. A crash
-is any error that the surface does not name; its smallest input is printed. Writes `fuzz_crashes`.
+is any error that the surface does not name; its smallest input is printed. Then Schemathesis holds
+a running service against its own OpenAPI document. Writes `fuzz_crashes`, `schemathesis_failures`.
 """
 
 import argparse
@@ -12,6 +13,10 @@ import contextlib
 import io
 import itertools
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +42,7 @@ from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
 from playhead.worker.thread_carrier import ThreadCarrier
 from tests.bench.result import write_result
+from tests.bench.soak import service
 from tests.fakes import ScriptedEngine
 
 ROUND_EXAMPLES = 50
@@ -259,6 +265,33 @@ def fuzz_surface(name: str, limit_s: float) -> tuple[int, list[str]]:
 
 
 SURFACES = ("websocket", "text", "profile", "recording")
+SCHEMATHESIS_CONFIG = """[checks.negative_data_rejection]
+expected-statuses = ["400", "401", "403", "404", "405", "406", "413", "415", "422"]
+"""
+
+
+def schemathesis(url: str, max_examples: int, limit_s: float) -> tuple[int, int, str]:
+    """Run it against a service; return the requests made, the failures found, and its report."""
+    here = str(Path(sys.executable).parent)
+    command = shutil.which("schemathesis", path=f"{here}{os.pathsep}{os.environ['PATH']}")
+    assert command is not None, "schemathesis is not installed: it is part of the dev group"
+    flags = ["--max-examples", str(max_examples), "--phases", "coverage,fuzzing", "--seed", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "schemathesis.toml").write_text(SCHEMATHESIS_CONFIG)
+        done = subprocess.run(
+            [command, "run", f"{url}/openapi.json", *flags],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+        )
+    report = done.stdout
+    counted = re.search(
+        r"(\d+) generated, (?:(\d+) found (\d+) unique failures?|\d+ passed)", report
+    )
+    assert counted is not None, report[-4000:] + done.stderr[-2000:]
+    failures = int(counted[3] or 0)
+    return int(counted[1]), max(failures, int(done.returncode != 0)), report
 
 
 def main() -> int:
@@ -266,6 +299,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="for each surface")
     parser.add_argument("--only", choices=SURFACES)
+    parser.add_argument("--examples", type=int, default=20, help="Schemathesis', per operation")
     parser.add_argument("--write", action="store_true", help="write the result file")
     args = parser.parse_args()
     crashes = 0
@@ -274,10 +308,17 @@ def main() -> int:
         print(f"{name}: {tried} inputs, {len(broken)} crashes", flush=True)
         print("\n".join(broken), flush=True)
         crashes += len(broken)
+    figures = {"fuzz_crashes": float(crashes), "fuzz_s_per_surface": args.seconds}
+    failures = 0
+    if not args.only:
+        with service("--carrier", "threads", "--max-chars", "20") as (url, _):
+            made, failures, report = schemathesis(url, args.examples, 3600)
+        print(f"schemathesis: {made} requests, {failures} failures", flush=True)
+        print(report if failures else "", flush=True)
+        figures |= {"schemathesis_failures": float(failures), "schemathesis_requests": float(made)}
     if args.write:
-        figures = {"fuzz_crashes": float(crashes), "fuzz_s_per_surface": args.seconds}
         write_result("service", "cpu", figures, "make fuzz")
-    return 1 if crashes else 0
+    return 1 if crashes or failures else 0
 
 
 if __name__ == "__main__":

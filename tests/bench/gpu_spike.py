@@ -3,9 +3,10 @@
     python -m tests.bench.gpu_spike          # a CUDA device, true 1.7B shapes, under 8 minutes
     python -m tests.bench.gpu_spike --dry    # CPU, toy shapes, Triton's interpreter
 
-Kernel tests run in a process of their own, then: captured runner against eager fp32 models, frame
-and codec graph times, and a real Python loop over 1,500 streams with the codec on a second stream.
-Figures go to spike.json in the folder of --out as they come, so a cut run still tells something.
+Kernel tests run in a process of their own while others fill the compiler's cache, then: captured
+runner against eager fp32 models, frame and codec graph times, a real Python loop over 1,500 streams
+with the codec on a second stream; variants of kernels come last. A part that fails is told and the
+next one runs. Figures go to spike.json in the folder of --out as they come.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +30,33 @@ use_interpreter()
 from playhead.engine.cuda_frame import FrameBody  # noqa: E402
 from playhead.engine.cuda_runner import CudaRunner, GraphSizes  # noqa: E402
 from playhead.engine.cuda_state import StateSizes  # noqa: E402
+from playhead.engine.cuda_weights import CodecWeights, FrameWeights  # noqa: E402
 from playhead.engine.graphs import Recorder  # noqa: E402
 from playhead.engine.models.config import ModelConfig  # noqa: E402
 from playhead.kernels.sampler import POSITION  # noqa: E402
-from tests.bench import spike_tune  # noqa: E402
+from tests.bench import spike_compile, spike_tune  # noqa: E402
 from tests.bench.spike_checks import BareModel, check_models, plain_prompt, relative_error, settle  # noqa: E402
+from tests.bench.spike_loop import CONTEXT, run_loop  # noqa: E402
 from tests.bench.true_shapes import (  # noqa: E402
     SAMPLING,
+    SPIKE_CODEC_FRAMES,
+    SPIKE_CODEC_STREAMS,
+    SPIKE_PROMPTS,
+    SPIKE_ROWS,
+    SPIKE_SIZES,
     codec_tensors,
     main_tensors,
     true_config,
     true_weights,
 )
 
-STREAMS, STEPS = 1500, 2000
-ROWS = (8, 32, 64, 256)
+STREAMS, STEPS = SPIKE_SIZES.max_streams, 2000
 LOOPS = {8: (8, 1), 32: (8, 4), 256: (64, 4)}
 """Rows of a frame batch to (streams, frames) of the codec batch that keeps pace with it."""
 CODEC_SHAPES = ((1, 1), (8, 1), (32, 1), (64, 1), (8, 4), (32, 4), (64, 4), (64, 8))
-CONTEXT = 63
 TIME_LIMIT_S = 430.0
+COMPILE_PROCESSES = 12
+COMPILE_LIMIT_S = 150.0
 _began_s = time.monotonic()
 _told: dict[str, Any] = {}
 _out: list[Path] = []
@@ -63,10 +72,20 @@ def tell(**figures: Any) -> None:
         (_out[0] / "spike.json").write_text(text, encoding="utf-8")
 
 
-def attempt(name: str, run: Callable[[], None]) -> None:
+class Compiled:
+    """Counts kernels that came from the compiler's cache, and those that were not in it."""
+
+    found, made = 0, 0
+
+    def __call__(self, *, cache_hit: bool, **_: Any) -> None:
+        """Hear of one kernel."""
+        self.found, self.made = self.found + cache_hit, self.made + (not cache_hit)
+
+
+def attempt(name: str, run: Callable[[], None], needs_s: float = 10.0) -> None:
     """Run one part; a failure is told and the next part still runs."""
     left_s = TIME_LIMIT_S - (time.monotonic() - _began_s)
-    if left_s < 30:
+    if left_s < needs_s:
         tell(**{f"{name}_skipped": f"{left_s:.0f} s left"})
         return
     try:
@@ -92,7 +111,7 @@ def start_kernel_tests() -> "subprocess.Popen[str]":
 def end_kernel_tests(tests: "subprocess.Popen[str]") -> None:
     """Wait for the kernel tests and tell how they ended."""
     try:
-        said, _ = tests.communicate(timeout=120)
+        said, _ = tests.communicate(timeout=90)
     except subprocess.TimeoutExpired:
         tests.kill()
         said, _ = tests.communicate()
@@ -120,7 +139,7 @@ def median_ms(runner: CudaRunner, replay: Callable[[], None], repeats: int, ctx:
 def graph_times(runner: CudaRunner) -> None:
     """Time every captured graph alone."""
     slots = np.arange(1, STREAMS + 1)
-    for rows in ROWS:
+    for rows in SPIKE_ROWS:
         runner.frame(slots[:rows], [5] * rows, [True] * rows)
         replay = runner.frame_replays[rows]
         figures = {f"frame_ms_b{rows}": median_ms(runner, replay, 40, CONTEXT)}
@@ -136,79 +155,6 @@ def graph_times(runner: CudaRunner) -> None:
         times.append(took)
     slope, fixed = np.polyfit(counts, times, 1)
     tell(codec_ms_fixed=round(float(fixed), 3), codec_ms_per_frame=round(float(slope), 4))
-
-
-class Loop:
-    """A Python loop like the engine's: the driest streams first, results one replay late."""
-
-    def __init__(self, runner: CudaRunner, rows: int, codec: tuple[int, int], streams: int) -> None:
-        self._runner, self._rows, self._codec = runner, rows, codec
-        self._ahead_s = np.random.default_rng(0).random(streams)
-        self._ids = np.random.default_rng(1).integers(0, 500, 4096)
-        self.wait_s, self.gap_ms = 0.0, []
-
-    def run(self, steps: int) -> float:
-        """Run; return the wall time of one step in seconds."""
-        runner, rows, (streams, frames) = self._runner, self._rows, self._codec
-        codes = np.ones((streams, frames, 16), np.int16)
-        frame_flight, codec_flight = None, None
-        last_end = None
-        began_s = time.perf_counter()
-        for step in range(steps):
-            chosen = np.argpartition(self._ahead_s, rows)[:rows]
-            slots = chosen + 1
-            ids = self._ids[(step * 7 + chosen) % 4096]
-            begin = self._event()
-            flight = runner.launch_frame(slots, ids, np.zeros(rows, bool))
-            if begin is not None and last_end is not None and step % 4 == 0:
-                self.gap_ms.append((last_end, begin))
-            last_end = self._event()
-            self._ahead_s[chosen] += 0.08
-            if frame_flight is not None:
-                waited_s = time.perf_counter()
-                made = frame_flight.result()
-                self.wait_s += time.perf_counter() - waited_s
-                codes[:, step % frames] = made.codes[:streams]
-            frame_flight = flight
-            if codec_flight is None or codec_flight.ready():
-                if codec_flight is not None:
-                    codec_flight.result()
-                codec_flight = runner.launch_codec(slots[:streams], codes)
-        assert frame_flight is not None
-        frame_flight.result()
-        return (time.perf_counter() - began_s) / steps
-
-    def _event(self) -> "torch.cuda.Event | None":
-        if self._runner.frame_stream is None:
-            return None
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self._runner.frame_stream)
-        return event
-
-    def median_gap_ms(self) -> float:
-        """Return the median time from the end of a replay to the next launch's first work."""
-        return float(np.median([a.elapsed_time(b) for a, b in self.gap_ms]))
-
-
-def run_loop(
-    runner: CudaRunner, rows: int, codec: tuple[int, int], steps: int, streams: int
-) -> None:
-    """Run the loop at one batch size and tell its figures."""
-    with torch.inference_mode():
-        runner.talker_state.wholes[:, POSITION] = CONTEXT if ON_DEVICE else 9
-    settle()
-    Loop(runner, rows, codec, streams).run(min(30, steps))
-    loop = Loop(runner, rows, codec, streams)
-    step_s = loop.run(steps)
-    host_ms = (step_s - loop.wait_s / steps) * 1e3
-    figures = {f"loop_step_ms_b{rows}": round(step_s * 1e3, 3),
-               f"host_ms_per_step_b{rows}": round(host_ms, 4)}  # fmt: skip
-    if loop.gap_ms:
-        figures[f"gpu_gap_ms_b{rows}"] = round(loop.median_gap_ms(), 4)
-    alone = _told.get(f"frame_ms_b{rows}")
-    if alone:
-        figures[f"overlap_cost_b{rows}"] = round(step_s * 1e3 / alone, 3)
-    tell(**figures)
 
 
 def joins(runner: CudaRunner, config: ModelConfig, counts: tuple[int, ...]) -> None:
@@ -317,50 +263,112 @@ def dry() -> None:
     weights, codec = true_weights("cpu", torch.float32, sizes.max_positions, config)
     runner = CudaRunner(weights, codec, sizes, GraphSizes((1,), (1,), (16,), 1))
     joins(runner, config, (1, 2))
-    run_loop(runner, 1, (1, 1), 1, 6)
+    tell(**run_loop(runner, 1, (1, 1), 1, 6, None))
     tell(captures_after_ready=runner.captures - runner.captures_at_start)
 
 
-def measure() -> None:
-    """Run everything on the device."""
-    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
-    device = torch.cuda.get_device_properties(0)
-    tell(device=device.name, torch=torch.__version__)
-    tests = start_kernel_tests()
-    small = true_config(talker_layers=3)
+class Run:
+    """The parts of a run on the device, and what they hand on."""
 
-    def check() -> None:
+    runner: CudaRunner
+    weights: tuple[FrameWeights, CodecWeights]
+
+    def __init__(self) -> None:
+        """Take the true shapes; nothing runs."""
+        import triton
+
+        self.config = true_config()
+        self.compiled = triton.knobs.compilation.listener = Compiled()
+
+    def draw(self) -> None:
+        """Draw and fold weights of true shapes."""
+        self.weights = true_weights("cuda", torch.bfloat16, SPIKE_SIZES.max_positions, self.config)
+        torch.cuda.empty_cache()
+        tell(weights_s=round(time.monotonic() - _began_s, 1))
+
+    def check(self) -> None:
+        """Compare a shorter talker, predictor and codec with the eager fp32 models."""
+        small = true_config(talker_layers=3)
         told = check_models(small, "cuda", torch.bfloat16, rows=8, num_frames=4)
         tell(**{f"check_{k}": v for k, v in told.items()})
 
-    attempt("check", check)
-    torch.cuda.empty_cache()
-    end_kernel_tests(tests)
-    config = true_config()
-    sizes = StateSizes(STREAMS, 512, 64, prefix_entries=16)
-    weights, codec = true_weights("cuda", torch.bfloat16, sizes.max_positions, config)
-    tell(weights_s=round(time.monotonic() - _began_s, 1))
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
-    began_s = time.monotonic()
-    runner = CudaRunner(weights, codec, sizes, GraphSizes(ROWS, (1, 4, 8), (16, 64), 64))
-    parts = runner.memory()
-    graphs = torch.cuda.memory_reserved() - before
-    graphs -= sum(size for name, size in parts.items() if not name.startswith("weights"))
-    tell(
-        capture_s=round(time.monotonic() - began_s, 1), graph_pool_bytes=graphs,
-        graphs=runner.captures, memory_mib={k: round(v / 2**20, 1) for k, v in parts.items()},
-    )  # fmt: skip
-    attempt("joins", lambda: joins(runner, config, (1, 64, STREAMS)))
-    attempt("graph_times", lambda: graph_times(runner))
-    for rows, shape in LOOPS.items():
-        attempt("loop", lambda r=rows, s=shape: run_loop(runner, r, s, STEPS, STREAMS))  # type: ignore[misc]
-    tell(captures_after_ready=runner.captures - runner.captures_at_start)
-    attempt("profile", lambda: profile(runner))
-    attempt("products", lambda: planned_frames(runner))
-    attempt("small_kernels", lambda: spike_tune.small_kernels(runner, tell))
-    attempt("convolutions", lambda: spike_tune.convolutions(tell))
-    attempt("eager", lambda: eager_baseline(config))
+    def capture(self) -> None:
+        """Make the runner of true shapes and 1,500 streams."""
+        torch.cuda.empty_cache()
+        before, began_s = torch.cuda.memory_reserved(), time.monotonic()
+        frames, streams = SPIKE_CODEC_FRAMES, SPIKE_CODEC_STREAMS
+        sizes = GraphSizes(SPIKE_ROWS, frames, SPIKE_PROMPTS, streams)
+        self.runner = runner = CudaRunner(*self.weights, SPIKE_SIZES, sizes)
+        parts = runner.memory()
+        graphs = torch.cuda.memory_reserved() - before
+        graphs -= sum(size for name, size in parts.items() if not name.startswith("weights"))
+        tell(
+            capture_s=round(time.monotonic() - began_s, 1), graph_pool_bytes=graphs,
+            graphs=runner.captures, kernels_cached=self.compiled.found,
+            kernels_compiled=self.compiled.made,
+            memory_mib={k: round(v / 2**20, 1) for k, v in parts.items()},
+            reserved_mib=round(torch.cuda.max_memory_reserved() / 2**20, 1),
+        )  # fmt: skip
+
+    def first(self) -> None:
+        """Run what the engine stands on: right, then how fast."""
+        compilers = spike_compile.start("runner", COMPILE_PROCESSES)
+        tests = start_kernel_tests()
+        attempt("weights", self.draw)
+        tell(compiling=spike_compile.finish(compilers, COMPILE_LIMIT_S))
+        attempt("check", self.check)
+        attempt("kernel_tests", lambda: end_kernel_tests(tests))
+        attempt("capture", self.capture)
+        if not hasattr(self, "runner"):
+            return
+        runner, ready = self.runner, self.compiled.found + self.compiled.made
+        # Joins first: they give every stream pages of its own.
+        attempt("joins", lambda: joins(runner, self.config, (1, 64, STREAMS)))
+        attempt("graph_times", lambda: graph_times(runner))
+        for rows in LOOPS:
+            attempt(f"loop_{rows}", partial(self.loop, rows))
+        tell(captures_after_ready=runner.captures - runner.captures_at_start,
+             kernels_after_ready=self.compiled.found + self.compiled.made - ready)  # fmt: skip
+
+    def made_again(self) -> None:
+        """Make the runner for the second part alone, with pages for every stream."""
+        compilers = spike_compile.start("runner", COMPILE_PROCESSES)
+        attempt("weights", self.draw)
+        tell(compiling=spike_compile.finish(compilers, COMPILE_LIMIT_S))
+        attempt("capture", self.capture)
+        if hasattr(self, "runner"):
+            attempt("joins", lambda: joins(self.runner, self.config, (1, STREAMS)))
+
+    def loop(self, rows: int) -> None:
+        """Run the loop at one batch size."""
+        alone_ms = _told.get(f"frame_ms_b{rows}")
+        tell(**run_loop(self.runner, rows, LOOPS[rows], STEPS, STREAMS, alone_ms))
+
+    def second(self) -> None:
+        """Run what tells how to go on."""
+        compilers = spike_compile.start("tune", COMPILE_PROCESSES)
+        if hasattr(self, "runner"):
+            attempt("profile", lambda: profile(self.runner))
+        tell(compiling_variants=spike_compile.finish(compilers, COMPILE_LIMIT_S))
+        if hasattr(self, "runner"):
+            attempt("products", lambda: planned_frames(self.runner), needs_s=45)
+            attempt("small_kernels", lambda: spike_tune.small_kernels(self.runner, tell), 20)
+        attempt("convolutions", lambda: spike_tune.convolutions(tell), needs_s=30)
+        attempt("eager", lambda: eager_baseline(self.config), needs_s=20)
+
+
+def measure(parts: str) -> None:
+    """Run everything on the device, or only the first or the second part."""
+    torch.backends.cudnn.allow_tf32 = False  # fp32 models are the reference
+    device = torch.cuda.get_device_properties(0)
+    tell(device=device.name, torch=torch.__version__, total_mib=device.total_memory >> 20)
+    run = Run()
+    if parts != "second":
+        run.first()
+    else:
+        run.made_again()
+    if parts != "first":
+        run.second()
 
 
 def main() -> None:
@@ -368,13 +376,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="toy shapes on the CPU")
     parser.add_argument("--out", type=Path, help="folder of spike.json")
+    parser.add_argument("--parts", choices=("all", "first", "second"), default="all")
     asked = parser.parse_args()
     _out.extend([asked.out] if asked.out else [])
     if asked.dry:
         dry()
         return
     if ON_DEVICE:
-        measure()
+        measure(asked.parts)
     else:
         print("no CUDA device here; --dry checks what a CPU can")
 

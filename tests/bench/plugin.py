@@ -2,12 +2,14 @@
 
     PYTHONPATH=. .venv/bin/python -m tests.bench.plugin [overhead] [leaks] [words] [peer]
 
+`overhead` is measured with the embedded voice and again with stored speech for an engine (replay);
 `peer` runs LiveKit Agents' own TTS tests, as they are; docs/plugin.md says where to get them.
-Writes `results/plugin-cpu.json`; run it on an idle machine.
+Merges into `results/plugin-cpu.json`, and names what is missing there; run it on an idle machine.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import statistics
 import subprocess
@@ -34,6 +36,16 @@ from tests.bench.result import write_result
 from tests.engine.driver import recording
 from tests.worker.http.conftest import Launcher, end
 
+FIGURES = (
+    "plugin_overhead_p95_ms",
+    "plugin_overhead_replay_p95_ms",
+    "word_time_error_p50_ms",
+    "word_time_error_p95_ms",
+    "leaks_500_interrupts",
+    "peer_tests_passed",
+    "peer_tests_applicable",
+)
+"""What the file holds once every part has run; the others are for the reader."""
 TURNS = 60
 REPLY = "Take the second left after the bridge."
 NEED_A_NETWORK = 2
@@ -228,7 +240,7 @@ def run_peer(folder: Path, packages: Path, url: str) -> tuple[int, int]:
 def main() -> None:
     """Measure what was asked for and write it down."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", default=["overhead", "leaks"])
+    parser.add_argument("what", nargs="*", default=["overhead", "leaks", "words"])
     parser.add_argument("--peer", type=Path, help="a checkout of livekit/agents")
     parser.add_argument("--toxiproxy", type=Path, help="the built server")
     parser.add_argument(
@@ -243,14 +255,18 @@ def main() -> None:
     if "words" in args.what:
         from tests.bench import word_times  # its aligner is a package of its own
 
-        figures |= word_times.measure()
+        measured = word_times.measure()
+        figures |= {name: measured[name] for name in FIGURES if name in measured}
     if "peer" in args.what:
         figures |= measure_peer(args.peer, args.toxiproxy, args.packages)
     for name, value in figures.items():
         print(f"{name} {value:.3g}")
     command = "python -m tests.bench.plugin " + " ".join(args.what)
     rounded = {name: round(value, 3) for name, value in figures.items()}
-    write_result("plugin", "cpu", rounded, command)
+    path = write_result("plugin", "cpu", rounded, command)
+    held = json.loads(path.read_text(encoding="utf-8"))["figures"]
+    if missing := [name for name in FIGURES if name not in held]:
+        print(f"{path} lacks {', '.join(missing)}")
 
 
 if __name__ == "__main__":

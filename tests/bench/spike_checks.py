@@ -76,7 +76,9 @@ def check_models(
 ) -> dict[str, float]:
     """Run `num_frames` frames and one codec call on both; return the figures that were checked."""
     main, codec = main_tensors(config, device, dtype), codec_tensors(config, device)
-    sizes = StateSizes(rows, 64, 64, prefix_entries=2)
+    # On a device the shapes of the runner that follows: kernels compile once for both.
+    segment = 512 if device == "cuda" else 64
+    sizes = StateSizes(rows, segment, 64, prefix_entries=2)
     graphs = GraphSizes((rows,), (1, num_frames), (16,), rows)
     mine = CudaRunner(fold_frame(config, main, sizes.max_positions, dtype),
                       fold_codec(config.codec, codec, dtype), sizes, graphs)  # fmt: skip

@@ -133,14 +133,18 @@ class _ProductBench:
         return chain_us(call, self._count)
 
 
+ATTENTION_SHAPES = ((32, 4), (64, 4), (64, 8), (128, 8))
+"""Positions a step and warps of the paged attention."""
+WARPS = (1, 2, 4, 8)
+
+
 def small_kernels(runner: Any, tell: Tell) -> None:
     """Time attention, sampler and gate by warps and blocks, over the runner's own state."""
     for rows in (8, 32, 256):
         for ctx in (63, 511):
-            shapes = ((32, 4), (64, 4), (64, 8), (128, 8))
-            told = {f"{b}x{w}": _attention_us(runner, rows, ctx, b, w) for b, w in shapes}
+            told = {f"{b}x{w}": _attention_us(runner, rows, ctx, b, w) for b, w in ATTENTION_SHAPES}
             tell(**{f"attention_us_b{rows}_ctx{ctx}": told})
-    for warps in (1, 2, 4, 8):
+    for warps in WARPS:
         tell(**{f"warps_{warps}_us": _predictor_us(runner, warps)})
     p = runner.buffers.predictor
     gate = chain_us(lambda i: norm.gate_rows(p.gate_up[:8], p.gated[:8], 1e-6, p.y[:8]), 60)

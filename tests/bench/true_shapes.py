@@ -5,7 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights, fold_codec, fold_frame
+from playhead.engine.graphs import codec_sizes
 from playhead.engine.models.code_predictor import code_predictor_shapes
 from playhead.engine.models.codec import codec_shapes
 from playhead.engine.models.config import ModelConfig, ResolvedSampling
@@ -14,6 +16,13 @@ from playhead.engine.models.talker import talker_shapes
 from playhead.worker.bench.checkpoint import shape_config as true_config
 
 __all__ = ["SAMPLING", "codec_tensors", "main_tensors", "true_config", "true_weights"]
+
+SPIKE_SIZES = StateSizes(1500, 512, 64, prefix_entries=16)
+SPIKE_ROWS = (8, 32, 64, 256)
+SPIKE_PROMPTS = (16, 64)
+SPIKE_CODEC_FRAMES, SPIKE_CODEC_STREAMS = (1, 4, 8), 64
+SPIKE_CODEC_PAIRS = codec_sizes(SPIKE_CODEC_STREAMS, SPIKE_CODEC_FRAMES)
+"""What the first run on a device captures, (streams, frames) of the codec last."""
 
 SAMPLING = ResolvedSampling(0.9, 50, 1.0, 1.05, 0.9, 50, 1.0)
 

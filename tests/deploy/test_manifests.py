@@ -16,11 +16,13 @@ from playhead.engine.metrics import EngineMetrics
 from playhead.engine.profile import Profile
 from playhead.worker.cli import build_parser
 from playhead.worker.counters import RoomCounters
+from playhead.worker.demo.parts import SERVER_MODULE
 from playhead.worker.http.prometheus import (
     config_exposition,
     engine_exposition,
     worker_exposition,
 )
+from tests.toxiproxy import MODULE as TOXIPROXY_MODULE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -166,3 +168,22 @@ def test_scaling_follows_a_number_the_worker_tells() -> None:
     (metric,) = scaler["spec"]["metrics"]
     told = worker_exposition({}, {"load": 0.5})
     assert f"{metric['pods']['metric']['name']} 0.5\n" in told
+
+
+def test_everything_that_is_fetched_is_pinned() -> None:
+    """What an audit without a network can say: no fetched part can change unseen."""
+    for module in (SERVER_MODULE, TOXIPROXY_MODULE):  # Go checks each against its checksum base
+        assert re.fullmatch(r"[\w./-]+@v\d+\.\d+\.\d+", module), module
+    packages = json.loads((ROOT / "worker/web/package-lock.json").read_text())["packages"]
+    digests = [each["integrity"] for name, each in packages.items() if name]
+    assert digests and all(each.startswith("sha512-") for each in digests)
+    fetching = re.findall(r"uv pip install .*", (DEPLOY / "install.sh").read_text())
+    (torch, locked, own) = fetching
+    assert '"torch==$wanted"' in torch and "--require-hashes" in locked and own.endswith(" .")
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    images = [each["image"] for each in compose.values()]
+    images += re.findall(r"^FROM ([^$\s]\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    others = [each for each in images if not each.startswith("playhead:")]
+    assert len(others) >= 5
+    for image in others:
+        assert re.search(r":v?\d+(\.\d+)+", image), f"{image} has no version"

@@ -1,6 +1,7 @@
 """The loop through real rooms: who does not listen costs nothing, and who reports is followed."""
 
 import asyncio
+import json
 import statistics
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -37,14 +38,16 @@ def client() -> Iterator[EngineClient]:
 
 
 @asynccontextmanager
-async def speaking(access: Access, room_name: str, client: EngineClient) -> AsyncIterator[None]:
+async def speaking(
+    access: Access, room_name: str, client: EngineClient, policy: RoomPolicy | None = None
+) -> AsyncIterator[rtc.Room]:
     room = rtc.Room()
-    session = RoomSession(room, client, RoomPolicy(), clock_events=True)
+    session = RoomSession(room, client, policy or RoomPolicy(), clock_events=True)
     token = access.token("worker", room_name, kind="agent")
     await room.connect(access.url, token, rtc.RoomOptions(auto_subscribe=False))
     serving = asyncio.create_task(session.run())
     try:
-        yield
+        yield room
     finally:
         serving.cancel()
         await asyncio.wait([serving])
@@ -101,6 +104,65 @@ async def test_a_listener_that_does_not_subscribe_costs_no_step_and_loses_nothin
     assert end["type"] == "finished" and end["heard_text"] == PARAGRAPH
     assert end["gaps"] == 0
     assert ann.loud_s > 0.6 * end["heard_s"], "it was heard from its first sample"
+
+
+class Reporting(Person):
+    """Says four times a second that its jitter buffer holds so much."""
+
+    jitter_buffer_s = 0.2
+
+    def begin(self) -> None:
+        body = {"jitter_buffer_s": self.jitter_buffer_s, "target_s": 0.06, "rtt_s": 0.0}
+
+        async def report() -> None:
+            while True:
+                await self.room.local_participant.publish_data(
+                    json.dumps(body), reliable=False, topic="playhead.receiver"
+                )
+                await asyncio.sleep(0.25)
+
+        self._spawn(report())
+
+
+async def test_of_three_listeners_heard_follows_the_linked_one_then_who_reports_then_a_prior(
+    livekit_server: Access, room_name: str, client: EngineClient
+) -> None:
+    """Eve is linked and leaves; ann reports and leaves; bob never reports and leaves last."""
+    policy = RoomPolicy("eve", frozenset({"bob"}))
+    bob = Person(livekit_server, room_name, "bob")
+    ann = Reporting(livekit_server, room_name, "ann")
+    eve = Person(livekit_server, room_name, "eve")
+
+    async def followed(source: str, at_least_s: float, below_s: float) -> None:
+        """Wait for a reading, newer than all so far, whose ear is so far behind the sender."""
+        seen = len(bob.of("r1", "clock"))
+
+        def found() -> bool:
+            assert not bob.of("r1", "finished", "interrupted", "error")
+            new = bob.of("r1", "clock")[seen:]
+            behind_s = [r["exited_s"] - r["heard_s"] for r in new if r["source"] == source]
+            return any(at_least_s <= each < below_s for each in behind_s)
+
+        await until(found)
+
+    async with speaking(livekit_server, room_name, client, policy) as room, bob, ann, eve:
+        await until(lambda: {"bob", "ann", "eve"} <= set(room.remote_participants))
+        ann.begin()
+        before = client.status().metrics
+        await bob.say(f"{PARAGRAPH} {PARAGRAPH}", "r1")
+        await bob.told("r1", "started")
+        await followed("assumed", 0.05, 0.15)
+        await eve.leave()
+        await followed("reported", 0.2, 0.4)
+        await ann.leave()
+        await followed("assumed", 0.05, 0.15)
+        assert client.num_live == 1, "who left changed nothing for bob"
+        await bob.leave()
+        await until(lambda: client.num_live == 0)
+        await still_frames(client)
+        after = client.status().metrics
+    assert after["cancelled"] == before["cancelled"] + 1, "nobody is left, so it is cut"
+    assert after["done"] == before["done"]
 
 
 def delays_s(heard: HeardSpeech) -> list[float]:

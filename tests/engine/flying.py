@@ -202,16 +202,17 @@ class ToneRunner:
             serial = self.serials[slot]
             ended[i] = self.ends(serial, self.frames[serial], may_end[i])
             self.rows[serial].append(text_ids[i])
-            self.frames[serial] += 1
             codes[i] = serial
+            codes[i, 0] = self.frames[serial]  # speech never repeats itself
+            self.frames[serial] += 1
         return Flight.landed(FrameResult(codes, ended))
 
     def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
         num_frames = codes.shape[1]
         for i, slot in enumerate(slots):
-            assert (codes[i] == self.serials[slot]).all(), "codes of another stream"
+            assert (codes[i, :, 1:] == self.serials[slot]).all(), "codes of another stream"
         sign = np.where(np.arange(num_frames * FRAME_SAMPLES) % 2, -1, 1)
-        pcm = ((codes[:, :1, 0] + LOUDNESS) * sign).astype(np.int16)
+        pcm = ((codes[:, :1, 1] + LOUDNESS) * sign).astype(np.int16)
         return Flight.landed(CodecResult(pcm, np.zeros(len(slots), np.bool_)))
 
 

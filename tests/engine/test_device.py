@@ -1,13 +1,28 @@
 """Tiers: every capability and build forced, no torch asked."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from playhead.engine.device import Found, Gpu, Tier, carries, choose_device, gpu_tier, probe
+from playhead.engine.device import (
+    WEIGHTS,
+    Found,
+    Gpu,
+    Tier,
+    assumed,
+    carries,
+    choose_device,
+    gpu_tier,
+    probe,
+    profile_tier,
+    weight_bytes,
+)
 from playhead.engine.errors import ConfigError
 from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.models.config import read_config
+from playhead.engine.profile import WEIGHTS as KNOWN
+from playhead.engine.profile import Profile
 from playhead.worker.bench.checkpoint import shape_config
 
 GIB = 1 << 30
@@ -109,6 +124,78 @@ def test_a_model_that_does_not_fit_goes_elsewhere() -> None:
     with pytest.raises(ConfigError, match=r"weights take 3\.\d GiB"):
         choose_device("cuda", large, here)
     assert choose_device("cuda", large, found((8, 0), gib=8)).name == "full"
+
+
+CARDS = {"full": (8, 9), "twins": (7, 5), "cpu": (6, 1)}
+
+
+@pytest.mark.parametrize("tier_name", CARDS)
+@pytest.mark.parametrize("weights", [w for w in KNOWN if w != "auto"])
+def test_a_tier_runs_its_own_precisions_and_names_them_for_any_other(
+    tier_name: str, weights: str
+) -> None:
+    here = found(CARDS[tier_name], archs=OLD)
+    if weights not in WEIGHTS[tier_name]:
+        with pytest.raises(ConfigError, match=f"weights {weights}: .*{WEIGHTS[tier_name][0]}"):
+            choose_device("auto", None, here, weights)
+        return
+    tier = choose_device("auto", None, here, weights)
+    assert tier.name == tier_name
+    dtypes = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+    assert tier.dtype == dtypes.get(weights, "bfloat16")
+    assert tier.quantized == (weights if weights in ("int8", "fp8", "int4") else None)
+    assert tier.triton == (tier_name == "full" and weights != "fp32")
+
+
+def test_auto_weights_are_the_first_a_tier_names() -> None:
+    for name, card in CARDS.items():
+        here = found(card, archs=OLD)
+        assert choose_device("auto", None, here) == choose_device(
+            "auto", None, here, WEIGHTS[name][0]
+        )
+
+
+def test_a_profile_may_assume_a_lesser_card_and_turn_graphs_off() -> None:
+    config, here = read_config(EMBEDDED_VOICE), found((9, 0))
+    full, old = (
+        profile_tier(Profile(device="cuda", capability=c), config, here) for c in (0.0, 7.5)
+    )
+    assert (full.name, old.name, old.dtype, old.triton) == ("full", "twins", "float16", False)
+    assert full.graphs and old.graphs and "7.5" in old.why
+    off = profile_tier(Profile(device="cuda", graphs=False), config, here)
+    assert not off.graphs and off.triton and "graphs are off" in off.why
+    assert profile_tier(Profile(), config, here).name == "cpu"
+    assert profile_tier(Profile(device="cuda"), config, here, "cpu").name == "cpu"
+    with pytest.raises(ConfigError, match=r"card 0 has 7\.5; .*not more"):
+        assumed(found((7, 5)), 8.0)
+    with pytest.raises(ConfigError, match="tier twins"):
+        profile_tier(Profile(device="cuda", capability=7.5, weights="int8"), config, here)
+
+
+def test_a_gpu_the_profile_asks_for_is_missed_before_a_weight_is_read(tmp_path: Path) -> None:
+    """The runner is refused by the config alone: the folder holds no weights."""
+    if probe().gpus:
+        pytest.skip("there is a GPU")
+    from playhead.engine.backend import device_runner
+    from playhead.engine.models.loader import load_model
+
+    model = load_model(EMBEDDED_VOICE)
+    model.folder = tmp_path
+    for profile, word in (
+        (Profile(device="cuda"), "device cuda"),
+        (Profile(weights="int8"), "weights int8: tier cpu"),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            device_runner(model, profile)
+
+
+def test_fewer_bits_fit_a_smaller_card() -> None:
+    config = shape_config("1.7b-customvoice")
+    sizes = [weight_bytes(config, w) for w in ("fp32", "bf16", "int8", "int4")]
+    assert sizes == sorted(sizes, reverse=True) and weight_bytes(config) == sizes[1]
+    assert choose_device("cuda", config, found((8, 0), gib=3), "int8").quantized == "int8"
+    with pytest.raises(ConfigError, match="weights take"):
+        choose_device("cuda", config, found((8, 0), gib=3))
 
 
 def test_the_real_probe_gives_a_tier_here() -> None:

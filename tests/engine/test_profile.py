@@ -11,7 +11,7 @@ from playhead.engine.profile import PROFILE_FOLDER, Profile, load_profile, names
 from playhead.worker.cli import main
 from playhead.worker.config_command import described
 
-BUILT_IN = ("balanced", "cpu", "deterministic", "throughput", "ttfa")
+BUILT_IN = ("balanced", "consumer", "cpu", "deterministic", "throughput", "ttfa")
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> str:
@@ -74,7 +74,14 @@ def test_bases_that_go_in_a_circle_are_refused(tmp_path: Path) -> None:
     [
         ("max_rowz: 3", "did you mean max_rows?"),
         ("extend: cpu", "did you mean extends?"),
-        ("extends: turbo", "built in are balanced, cpu"),
+        ("weight: int8", "did you mean weights?"),
+        ("weights: int9", "did you mean int8?"),
+        ("weights: bfloat16", "did you mean bf16?"),
+        ("weights: 8", "expected str"),
+        ("weights: q4_k", "allowed: auto, bf16"),
+        ("graphs: maybe", "expected bool"),
+        ("capability: 6.1", "allowed are 7.0 to 9.9"),
+        ("extends: turbo", "built in are balanced, consumer, cpu"),
         ("extends: nowhere.yaml", "nowhere.yaml"),
         ("extends: 3", "expected a name"),
         ("3: 3", "unknown key"),

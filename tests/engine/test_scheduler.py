@@ -26,6 +26,7 @@ def row(**given: object) -> dict[str, object]:
         "can_frame": True,
         "undecoded": 0,
         "flying": 0,
+        "lands_s": 0.0,
         "slack_s": 0.6,
         "bridge_s": 0.0,
         "prompt_rows": 0,
@@ -47,8 +48,12 @@ def columns(*rows: dict[str, object]) -> Columns:
     return Columns(**arrays)
 
 
-def plan(*rows: dict[str, object], profile: Profile = PROFILE) -> Plan:
-    return schedule(columns(*rows), NOW_S, profile, margin_s=0.05)
+COSTS = StepCosts(prompt_row_s=0.002)
+"""A slow CPU: 12 ms and 5 ms a row, 10 ms for each frame decoded, 2 ms a prompt row."""
+
+
+def plan(*rows: dict[str, object], profile: Profile = PROFILE, costs: StepCosts = COSTS) -> Plan:
+    return schedule(columns(*rows), NOW_S, profile, 0.05, costs)
 
 
 def test_nothing_runs_while_everyone_is_above_low() -> None:
@@ -112,24 +117,27 @@ def test_prompt_and_first_frame_share_a_step() -> None:
 
 def test_long_prompt_waits_until_nobody_is_made_late_by_it() -> None:
     joiner = row(**STARTING, needs_prefill=True, prompt_rows=300)
-    late = schedule(columns(row(slack_s=0.5), joiner), NOW_S, PROFILE, 0.05, prompt_row_s=0.002)
+    late = plan(row(slack_s=0.5), joiner)
     assert late.prefill == () and late.frame == (0,), "others build the slack it takes"
-    safe = schedule(columns(row(slack_s=0.7), joiner), NOW_S, PROFILE, 0.05, prompt_row_s=0.002)
+    safe = plan(row(slack_s=0.7), joiner)
     assert safe.prefill == (1,) and safe.frame[0] == 1
-    alone = schedule(columns(row(frozen=True), joiner), NOW_S, PROFILE, 0.05, prompt_row_s=0.002)
-    assert alone.prefill == (1,)
+    assert plan(row(frozen=True), joiner).prefill == (1,)
+
+
+def test_long_prompt_of_the_next_segment_does_not_wait_for_its_own_listener() -> None:
+    speaking = row(slack_s=0.2, needs_prefill=True, prompt_rows=300)
+    assert plan(speaking).prefill == (0,)
+    assert plan(speaking, row(slack_s=0.3)).prefill == (), "the other listener would run dry"
 
 
 def test_stored_prompts_never_wait() -> None:
     joiners = [row(**STARTING, needs_prefill=True, prompt_rows=n) for n in (0, 4_000, 0)]
-    result = schedule(columns(row(slack_s=0.1), *joiners), NOW_S, PROFILE, 0.05, 0.002)
-    assert result.prefill == (1, 3)
+    assert plan(row(slack_s=0.1), *joiners).prefill == (1, 3)
 
 
 def test_prompt_longer_than_any_slack_runs_once_others_hold_their_target() -> None:
     joiner = row(**STARTING, needs_prefill=True, prompt_rows=10_000)
-    result = schedule(columns(row(slack_s=0.95), joiner), NOW_S, PROFILE, 0.05, 0.002)
-    assert result.prefill == (1,)
+    assert plan(row(slack_s=0.95), joiner).prefill == (1,)
 
 
 def test_frames_in_flight_count_as_ahead() -> None:
@@ -143,10 +151,68 @@ def test_what_a_receiver_hides_is_spent_only_on_the_first_audio_of_others() -> N
     old = STARTING | {"arrival_s": NOW_S - 2.0}
     assert plan(row(slack_s=0.15), row(**old), profile=one).frame == (0,)
     assert plan(row(slack_s=0.15, bridge_s=0.06), row(**old), profile=one).frame == (1,)
-    short = {"slack_s": 0.13, "undecoded": 1, "can_frame": False}
-    assert plan(row(**short), row(**STARTING)).codec[0].row == 0
-    assert plan(row(**short, bridge_s=0.06), row(**STARTING)).codec == ()
+    # A first frame lands in 30 ms; a decode of two rows takes 20 ms.
+    coming = STARTING | {"flying": 1, "lands_s": 0.03}
+    short = {"slack_s": 0.04, "undecoded": 1, "can_frame": False}
+    assert plan(row(**short), row(**coming)).codec[0].row == 0
+    assert plan(row(**short, bridge_s=0.06), row(**coming)).codec == (), "both go together then"
+    assert plan(row(**short, bridge_s=0.06), row(**STARTING)).codec[0].row == 0, "it gains nothing"
     assert plan(row(**short, bridge_s=0.06)).codec[0].row == 0, "nobody waits: nothing is spent"
+
+
+def decoded(result: Plan) -> list[tuple[int, int]]:
+    return [(chunk.row, chunk.num_frames) for chunk in result.codec]
+
+
+def test_nobody_outside_of_a_codec_launch_runs_dry_while_it_is_in_flight() -> None:
+    """A frame takes 10 ms to decode; row 0 has its first chunk only, its next frame in flight."""
+    full = {"slack_s": 0.55, "undecoded": 6}
+    roomy = replace(PROFILE, max_rows=8)
+    young = row(slack_s=0.13, flying=1)
+    assert decoded(plan(young, *[row(**full)] * 3, profile=roomy)) == [(1, 6), (2, 6)]
+    late = row(slack_s=0.08, flying=1)
+    assert decoded(plan(late, *[row(**full)] * 3, profile=roomy)) == [(1, 6)]
+    assert decoded(plan(row(slack_s=0.06, flying=1), row(**full), profile=roomy)) == []
+    for harmless in ({"frozen": True}, {"can_frame": False, "flying": 0}, {"slack_s": 0.005}):
+        listener = row(**({"slack_s": 0.06, "flying": 1} | harmless))
+        assert decoded(plan(listener, row(**full), profile=roomy)) == [(1, 6)], harmless
+
+
+def test_a_codec_launch_counts_all_who_need_the_next_one() -> None:
+    roomy = replace(PROFILE, max_rows=8)
+    full = row(slack_s=0.55, undecoded=6)
+    one, three = [row(slack_s=0.08, flying=1)], [row(slack_s=0.08, flying=1)] * 3
+    assert decoded(plan(full, *one, profile=roomy)) == [(0, 6)]
+    assert decoded(plan(full, *three, profile=roomy)) == [], "60 ms, then 10 ms for each of three"
+
+
+def test_first_audio_waits_where_a_listener_would_run_dry_and_its_receiver_cannot_hide_it() -> None:
+    starters = [row(**STARTING, undecoded=1)] * 3
+    tight = row(slack_s=0.035, flying=1)
+    assert [c.row for c in plan(tight, *starters).codec] == [1, 2]
+    hidden = row(slack_s=0.035, flying=1, bridge_s=0.06)
+    assert [c.row for c in plan(hidden, *starters).codec] == [1, 2, 3]
+
+
+def test_those_who_are_needed_go_in_turns_when_one_launch_would_be_too_long() -> None:
+    short = [row(slack_s=0.025 + 0.01 * i, undecoded=1) for i in range(4)]
+    assert [c.row for c in plan(*short).codec] == [0, 1], "20 ms, then the others"
+    dear = StepCosts(codec_fixed_s=0.04, codec_frame_s=0.01)
+    assert len(plan(*short, costs=dear).codec) == 4, "another launch would cost more than they do"
+
+
+def test_what_codec_batches_took_beyond_their_prediction_counts() -> None:
+    costs = StepCosts()
+    full, young = row(slack_s=0.55, undecoded=6), row(slack_s=0.08, flying=1)
+    assert decoded(plan(young, full, costs=costs)) == [(1, 6)]
+    for _ in range(3):
+        costs.saw_codec(6, 0.060)
+    costs.saw_codec(6, 0.090)
+    assert costs.codec_spread == pytest.approx(1.5)
+    assert decoded(plan(young, full, costs=costs)) == []
+    for _ in range(240):
+        costs.saw_codec(6, costs.codec_s(6))
+    assert costs.codec_spread < 1.03, "it fades"
 
 
 def test_first_chunk_is_one_frame() -> None:
@@ -189,7 +255,7 @@ def test_plan_bounds_hold(rows: list[tuple[float, int, bool, bool]]) -> None:
     cols = columns(
         *(row(slack_s=s if a else 0.0, undecoded=u, audible=a, can_frame=f) for s, u, a, f in rows)
     )
-    result = schedule(cols, NOW_S, PROFILE, 0.05)
+    result = schedule(cols, NOW_S, PROFILE, 0.05, COSTS)
     assert len(result.frame) <= PROFILE.max_rows and len(result.codec) <= PROFILE.max_rows
     assert len(set(result.frame)) == len(result.frame)
     for i in result.frame:
@@ -244,7 +310,7 @@ def simulate(arrivals: list[tuple[float, int]], profile: Profile) -> tuple[list[
                 for s in live
             )
         )
-        result = schedule(cols, now_s, profile, margin_s=0.03)
+        result = schedule(cols, now_s, profile, 0.03, StepCosts(0.010, 0.002, 0.002))
         if result.idle:
             now_s = min([result.wake_s, *future])
             continue

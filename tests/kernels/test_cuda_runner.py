@@ -12,6 +12,7 @@ from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Prompt, build_prompt
 from playhead.engine.models.synthetic import write_checkpoint
+from playhead.engine.units import FRAME_SAMPLES
 from tests.kernels.interpreter import ON_DEVICE
 
 pytestmark = pytest.mark.skipif(
@@ -85,3 +86,49 @@ def test_frames_segments_and_samples_match_the_eager_runner(
     for got, expected in zip(pcm, wanted_pcm, strict=True):
         np.testing.assert_allclose(got, expected, atol=1)
     assert mine.captures == before
+
+
+def test_every_codec_graph_has_room_for_its_flags(model: Model) -> None:
+    """Three streams take graphs of four: PCM and flags of the largest must fit their record."""
+    graphs = GraphSizes((1,), (1, 2), (16,), max_codec_streams=3)
+    weights = fold_frame(model.config, model.main_weights(), SIZES.max_positions, torch.float32)
+    codec = fold_codec(model.config.codec, model.codec_weights(), torch.float32)
+    runner = CudaRunner(weights, codec, SIZES, graphs)
+    assert (4, 2) in runner.codec_replays
+    for (streams, frames), (_, body) in runner.codec_replays.items():
+        assert len(body.record) == streams * frames * FRAME_SAMPLES + streams
+        assert len(body._broken) == streams
+
+
+def test_a_fourth_join_waits_until_the_device_has_read_the_first(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings are staged in a ring of four: none is overwritten while it may still be read."""
+    runner, waited = captured(model), []
+    monkeypatch.setattr(
+        runner._joins, "join", lambda slots: waited.append(f"join {slots[0]}") or []
+    )
+
+    class Mark:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def synchronize(self) -> None:
+            waited.append(f"wait {self._number}")
+
+    numbers = iter(range(1, 9))
+    monkeypatch.setattr(runner, "_mark", lambda recorder: Mark(next(numbers)))
+    for slot in range(1, 6):
+        runner.prefill([slot])
+    assert waited == ["join 1", "join 2", "join 3", "wait 1", "join 4", "wait 2", "join 5"]
+
+
+def test_warming_leaves_no_stream_behind(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, run = captured(model), []
+    monkeypatch.setattr(runner, "_run_prompt", lambda *rows: run.append(rows))
+    free = runner.talker_state.pool.num_free
+    runner._warm()
+    # All rows first; then the constant row is copied, so that its launch has been made too.
+    assert run == [(1, 0, 2), (1, 1, 2)]
+    assert runner.talker_state.pool.num_free == free
+    assert not runner._joined and not runner._joins.starts

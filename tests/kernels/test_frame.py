@@ -52,6 +52,8 @@ def test_both_ends_of_a_frame_match_twins() -> None:
         assert wholes[slot, FRAME] == before[slot, FRAME] + 1
         assert wholes[slot, SEGMENT_FRAME] == before[slot, SEGMENT_FRAME] + 1
         assert wholes[slot, POSITION] == min(before[slot, POSITION] + 1, 60)
+    assert torch.equal(wholes[0, [FRAME, SEGMENT_FRAME]], before[0, [FRAME, SEGMENT_FRAME]])
+    assert wholes[0, POSITION] == min(before[0, POSITION], 60)
 
 
 def test_join_sets_up_slots_and_copies_prefixes() -> None:

@@ -115,17 +115,13 @@ def test_four_times_the_load_is_refused_at_once_with_a_time_to_retry(
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=False,
-    reason="a long codec batch in flight is not bounded by the slack of a stream that has one "
-    "chunk yet: its second chunk comes up to 30 ms late where a batch takes as long as a chunk",
-)
 def test_four_times_the_load_harms_nobody_who_was_admitted(
     overloaded: tuple[ReplayDriver, list[str]],
 ) -> None:
     driver, names = overloaded
     gaps = {name: driver.listeners[name].gaps for name in names if driver.listeners[name].gaps}
     assert gaps == {}
+    assert driver.engine.metrics.late_chunks == 0
 
 
 def test_speculative_requests_take_spare_slots_only_and_go_first() -> None:

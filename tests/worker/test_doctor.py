@@ -90,6 +90,28 @@ def test_memory_is_planned_from_model_and_profile_without_any(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_the_tier_and_memory_of_the_profiles_precision_are_told(tmp_path: Path) -> None:
+    few = "extends: consumer\nmax_streams: 8\nmax_rows: 8\n"
+    for weights, told, gib in (("auto", "bfloat16:", 3.6), ("int8", "int8 and bfloat16:", 2.2)):
+        profile = tmp_path / f"{weights}.yaml"
+        profile.write_text(f"{few}weights: {weights}\n")
+        found_here = checks("--model", "1.7b", "--profile", str(profile))
+        assert told in found_here["tier"].found, found_here["tier"]
+        planned = found_here["memory"].found.partition("talker and predictor ")[2]
+        assert float(planned.partition(",")[0]) == pytest.approx(gib, abs=0.1)
+    old = checks("--profile", str(tmp_path / "int8.yaml"), "--capability", "7.5")["tier"]
+    assert not old.good and "runs fp16, fp32" in old.found
+
+
+@pytest.mark.slow
+def test_the_consumer_profile_fits_a_card_of_24_gb() -> None:
+    card = Gpu(0, "card", (8, 9), 24 << 30, 23 << 30)
+    memory = checks("--model", "1.7b", "--profile", "consumer",
+                    found=Found("2.11", (card,), ("sm_80",)))["memory"]  # fmt: skip
+    assert memory.good and float(memory.found.partition(" GiB")[0]) < 12, memory
+
+
+@pytest.mark.slow
 def test_planned_memory_of_the_published_size_is_what_its_shapes_say() -> None:
     """59 MB of keys and values a segment of 512 frames (peers' count), weights of 1.9 G values."""
     from playhead.engine.device import choose_device

@@ -1,5 +1,6 @@
 """playhead verify: passes what is right, fails what is not, and says what it could not check."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,22 @@ def test_table_when_a_tensor_is_wrong(
     assert table.splitlines()[-1].startswith("FAIL")
     with pytest.raises(AssertionError, match=told):
         raise AssertionError(table)
+
+
+def test_table_when_the_embedded_voice_is_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its list is part of the package; nothing else tells two tensors of one shape apart."""
+    assert main(["verify", "--no-speech"]) == 0
+    assert "pass  hashes                equal to the list beside it" in capsys.readouterr().out
+    copy = tmp_path / "voice"
+    shutil.copytree(EMBEDDED_VOICE, copy)
+    [path] = [each for each in copy.glob("model-*.safetensors") if Q in load_file(each)]
+    edit(path, swap)
+    code, table = verify(capsys, copy)
+    assert code == 1
+    assert f"fail  hashes                2: tensor {Q} is not the one of the list" in table
+    assert table.splitlines()[-1].startswith("FAIL  1 failed"), table
 
 
 def test_table_when_the_folder_is_none(capsys: pytest.CaptureFixture[str]) -> None:

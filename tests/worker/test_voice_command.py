@@ -45,6 +45,23 @@ def test_voice_when_added_listed_and_deleted(
     assert "'anna' is not stored" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_say_when_the_voice_is_stored(
+    tmp_path: Path, model: str, recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    agreed = ["--consent", "Anna agreed"]
+    for name, said in (("vector", []), ("context", ["--transcript", TRANSCRIPT])):
+        assert main(["voice", "add", name, str(recording), "--model", model, *said, *agreed]) == 0
+        spoken = tmp_path / f"{name}.wav"
+        ask = ["say", "Hi.", "-o", str(spoken), "--voice", name, "--model", model]
+        assert main(ask) == 0
+    assert {voice.consent for voice in VoiceStore().voices(LOCAL_OWNER)} == {"Anna agreed"}
+    vector, context = (tmp_path / f"{name}.wav" for name in ("vector", "context"))
+    assert vector.stat().st_size > 24_000 and vector.read_bytes() != context.read_bytes()
+    assert main(["say", "Hi.", "-o", str(spoken), "--voice", "none", "--model", model]) == 2
+
+
 def test_add_when_something_is_wrong(
     tmp_path: Path, model: str, recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

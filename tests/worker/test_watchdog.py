@@ -17,7 +17,7 @@ import pytest
 
 from playhead.engine.messages import Failed, Submit
 from playhead.worker.demo.server import Access
-from playhead.worker.thread_carrier import ThreadCarrier
+from playhead.worker.thread_carrier import JOIN_S, ThreadCarrier
 from playhead.worker.watchdog import STUCK_S, Watchdog
 from tests.fakes import ScriptedEngine
 from tests.worker.people import Person
@@ -31,22 +31,20 @@ LONG = "This sentence is said again and again, until somebody stops it. " * 16
 
 
 def test_watchdog_barks_once_and_only_at_a_step_that_lasts() -> None:
-    started: list[float | None] = [None]
+    looks: list[float] = []
     barked: list[float] = []
-    seen = threading.Event()
-    watchdog = Watchdog(lambda: started[0], lambda s: (barked.append(s), seen.set())[0], 0.5)
+
+    def step_started_s() -> float | None:
+        looks.append(time.monotonic())
+        if len(looks) <= 8:  # many steps, each shorter than the limit, and pauses between
+            return None if len(looks) % 3 == 0 else looks[-1] - STUCK_S / 2
+        return looks[8] - STUCK_S  # one that lasts
+
+    watchdog = Watchdog(step_started_s, barked.append)
     watchdog.start()
-    for _ in range(4):  # many short steps, all together longer than the limit
-        started[0] = time.monotonic()
-        time.sleep(0.2)
-    started[0] = None
-    time.sleep(0.6)
-    assert barked == []
-    started[0] = time.monotonic()
-    assert seen.wait(10)
-    time.sleep(0.6)
-    assert len(barked) == 1 and barked[0] > 0.5
-    assert STUCK_S == 5.0
+    watchdog._thread.join(60)
+    assert not watchdog._thread.is_alive() and len(looks) >= 9
+    assert len(barked) == 1 and barked[0] > STUCK_S == 5.0
 
 
 class StuckEngine(ScriptedEngine):
@@ -73,7 +71,8 @@ def test_a_stuck_engine_is_lost_once_and_close_does_not_wait_for_it() -> None:
     assert not carrier.status().ready
     began_s = time.monotonic()
     carrier.close()
-    assert time.monotonic() - began_s < 5 and len(lost) == 1 and "did not end" in lost[0]
+    assert time.monotonic() - began_s < JOIN_S, "it waited for a thread that never ends"
+    assert len(lost) == 1 and "did not end" in lost[0]
 
 
 # -- `playhead serve`, its engine a process or a thread of it
@@ -110,6 +109,18 @@ class Faulty:
         except httpx.HTTPError:
             return 0
 
+    def unready_page(self) -> str:
+        """Return /metrics as it is while the service is not ready."""
+        pages: list[str] = []
+
+        def seen() -> bool:
+            if self.status() == 503:
+                pages.append(httpx.get(f"{self.url}/metrics", timeout=5).text)
+            return "playhead_http_ready 0\n" in "".join(pages[-1:])
+
+        self.wait(seen)
+        return pages[-1]
+
     def break_(self, how: str) -> None:
         fresh = self.fault.with_suffix(".new")
         fresh.write_text(how)
@@ -135,33 +146,31 @@ def faulty(tmp_path: Path) -> Iterator[Callable[..., Faulty]]:
             child.kill()
 
 
-def streams(served: Faulty, num: int, how: str) -> list[str]:
-    """Return what `num` live streams were told; the fault comes once all have begun."""
-    begun = [threading.Event() for _ in range(num)]
-    told = [""] * num
-    body = {"input": LONG, "response_format": "pcm", "stream_format": "sse"}
+class Streams:
+    """Live streams that are listened to until they end."""
 
-    def listen(index: int) -> None:
-        while not told[index]:  # a busy machine admits the next stream a little later
-            with httpx.stream(
-                "POST", f"{served.url}/v1/audio/speech", json=body, timeout=60
-            ) as answer:
-                if answer.status_code == 503:
-                    time.sleep(0.5)
-                    continue
-                for line in answer.iter_lines():  # one that takes nothing would be dropped
-                    told[index] += line + "\n"
-                    begun[index].set()
+    def __init__(self, served: Faulty, num: int) -> None:
+        self._served = served
+        self._begun = [threading.Event() for _ in range(num)]
+        self.told = [""] * num
+        self._threads = [threading.Thread(target=self._listen, args=(i,)) for i in range(num)]
+        for thread in self._threads:
+            thread.start()
+        assert all(event.wait(60) for event in self._begun)
 
-    threads = [threading.Thread(target=listen, args=(i,)) for i in range(num)]
-    for thread in threads:
-        thread.start()
-    assert all(event.wait(60) for event in begun)
-    served.break_(how)
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    return told
+    def _listen(self, index: int) -> None:
+        body = {"input": LONG, "response_format": "pcm", "stream_format": "sse"}
+        url = f"{self._served.url}/v1/audio/speech"
+        with httpx.stream("POST", url, json=body, timeout=60) as answer:
+            for line in answer.iter_lines():  # one that takes nothing would be dropped
+                self.told[index] += line + "\n"
+                self._begun[index].set()
+
+    def ended(self) -> list[str]:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        return self.told
 
 
 @pytest.mark.slow
@@ -171,11 +180,10 @@ def test_a_broken_engine_ends_each_stream_once_and_is_restarted(
 ) -> None:
     served = faulty()
     served.wait(lambda: served.status() == 200)
-    told = streams(served, 2, how)
-    assert served.status() == 503
-    metrics = httpx.get(f"{served.url}/metrics").text
-    assert "playhead_engine_load 1\n" in metrics and "playhead_http_ready 0\n" in metrics
-    for heard in told:
+    streams = Streams(served, 2)
+    served.break_(how)
+    assert "playhead_engine_load 1\n" in served.unready_page()
+    for heard in streams.ended():
         assert "speech.audio.delta" in heard and "speech.audio.done" not in heard
         assert heard.count('"type":"error"') == 1
         assert '"code":"engine_away"' in heard
@@ -203,7 +211,9 @@ def test_three_faults_end_the_service_with_a_reason(faulty: Callable[..., Faulty
 def test_a_stuck_engine_in_the_same_process_ends_it(faulty: Callable[..., Faulty]) -> None:
     served = faulty("--carrier", "threads")
     served.wait(lambda: served.status() == 200)
-    (told,) = streams(served, 1, "stuck")
+    streams = Streams(served, 1)
+    served.break_("stuck")
+    (told,) = streams.ended()
     assert told.count('"type":"error"') == 1
     served.wait(lambda: served.process.poll() is not None)
     assert served.process.returncode == 1 and "the service ends" in served.told()
@@ -227,10 +237,10 @@ async def test_a_worker_with_a_stuck_device_tells_its_room_and_starts_anew(
         async with Person(livekit_server, room_name, "ann") as ann:
             await ann.until(lambda: ann.worker, 30)
             await ann.say(LONG, "r1")
-            await ann.told("r1", "started")
+            await ann.told("r1", "started", limit_s=60)
             (tmp_path / "new").write_text("stuck")
             (tmp_path / "new").rename(fault)
-            end = await ann.end_of("r1", limit_s=40)
+            end = await ann.end_of("r1", limit_s=60)
             assert (end["type"], end["code"]) == ("error", "transport")
             assert len(ann.of("r1", "error", "finished", "interrupted")) == 1
         await worker.registered(times=2)

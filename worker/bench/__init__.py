@@ -11,6 +11,7 @@ PARTS = {
     "engine": "the engine alone: frames, codec, joins, host time, beside the physical floor",
     "serve": "callers under open-loop load: first audio, gaps, rates, streams, price",
     "first-audio": "where the time to first audio goes: text, acoustic, codec, end to end",
+    "family": "every model and precision: first audio, cloning, cold start, memory, logit error",
     "rooms": "rooms of a real media server: gaps, token to ear, speakers at once, both carriers",
 }
 """Name of the command to what it measures; the module has its name, with underscores."""

@@ -88,8 +88,9 @@ def checkpoint(
 ) -> Path:
     """Return the checkpoint of a shape, written first if it is not there.
 
-    `embedded` is the English voice that comes with the package. `device` is where random numbers
-    are drawn. Raises ConfigError for a shape or a silence that does not exist.
+    `embedded` is the English voice that comes with the package; every name of
+    engine/models/synthetic.py is a shape too. `device` is where random numbers are drawn. Raises
+    ConfigError for a shape or a silence that does not exist.
     """
     if not 0 <= silent_frames <= MAX_SILENT_FRAMES:
         raise ConfigError(f"{silent_frames} silent frames; allowed are 0 to {MAX_SILENT_FRAMES}")
@@ -99,7 +100,9 @@ def checkpoint(
         from playhead.engine.library import EMBEDDED_VOICE
 
         return EMBEDDED_VOICE
-    if shape not in SHAPES:
+    from playhead.engine.models.synthetic import SHAPES as SYNTHETIC
+
+    if shape not in SHAPES and shape not in SYNTHETIC:
         raise ConfigError(f"shape {shape!r}; allowed are {', '.join((*SHAPES, EMBEDDED))}")
     root = (folder or default_folder()).resolve()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +130,7 @@ def _made(path: Path, write: Callable[[Path], None]) -> Path:
 def _write(into: Path, shape: str, device: str) -> None:
     from playhead.engine.models.synthetic import write_checkpoint
 
-    write_checkpoint(into, SHAPES[shape], device=device)
+    write_checkpoint(into, SHAPES.get(shape, shape), device=device)
 
 
 def _silence(plain: Path, into: Path, silent_frames: int) -> None:

@@ -24,7 +24,7 @@ MakeRunner = Callable[[Model, Profile], Runner]
 def runner_maker(device: str) -> MakeRunner:
     """Return what builds the runner of a device: captured graphs on a GPU, eager on a CPU."""
     if device.startswith("cuda"):
-        from playhead.engine.cuda_runner import cuda_runner
+        from playhead.engine.backend import cuda_runner
 
         return cuda_runner
     from playhead.engine.eager_runner import eager_runner
@@ -35,11 +35,13 @@ def runner_maker(device: str) -> MakeRunner:
 class EngineThread:
     """Runs an engine while the context lasts; notes when each result left it."""
 
-    def __init__(self, model: Path, profile: Profile, device: str) -> None:
-        """Build engine and runner."""
+    def __init__(
+        self, model: Path, profile: Profile, device: str, make_runner: MakeRunner | None = None
+    ) -> None:
+        """Build engine and runner; `make_runner` builds another one than that of the device."""
         self.results: queue.SimpleQueue[tuple[float, Result]] = queue.SimpleQueue()
         self.runner: Runner | None = None
-        make = runner_maker(device)
+        make = make_runner or runner_maker(device)
 
         def made(model: Model, profile: Profile) -> Runner:
             self.runner = make(model, profile)

@@ -23,7 +23,7 @@ KEY_PROTOCOL = "playhead.key."
 """A WebSocket subprotocol that carries a key, for browsers, which can set no header."""
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PROBES = ("/health", "/ready", "/metrics")
-_CORS_METHODS = "GET, POST, OPTIONS"
+_CORS_METHODS = "GET, POST, DELETE, OPTIONS"
 _CORS_HEADERS = "Authorization, Content-Type"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from playhead.engine.errors import InputError
 from playhead.engine.messages import Sampling, Submit
@@ -16,11 +16,15 @@ from playhead.worker.http.problem import Problem
 from playhead.worker.http.schema import Schema, check_object
 from playhead.worker.http.voices import AUTO, Models, Voices, check_language
 
+if TYPE_CHECKING:  # the store needs what a client of the service has not
+    from playhead.worker.http.stored_voices import OwnVoices
+
 FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 MAX_SEED = 2**53 - 1
 """The largest whole number every JSON reader keeps."""
 MAX_FRAMES = 32_768
 MAX_INSTRUCTION_CHARS = 2_000
+MAX_NAME_CHARS = 64
 _NUMBER, _INTEGER, _FLAG = {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
 TEMPERATURE = {**_NUMBER, "minimum": 0, "maximum": 10}
 TOP_K = {**_INTEGER, "minimum": 0, "maximum": 1 << 20}
@@ -51,6 +55,8 @@ class Known:
     max_chars: int
     instructable: bool
     """The checkpoint follows instructions; found out by asking it once."""
+    stored: "OwnVoices | None" = None
+    """Of the client that asks; None where the checkpoint speaks no stored voices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ class SpeechRequest:
 def control_fields(known: Known) -> dict[str, Schema]:
     """Return the fields HTTP and WebSocket share: voice, language, seed, sampling, limits."""
     names: dict[str, Any] = {"type": "string", "enum": known.aliases.names(known.voices)}
+    if known.stored is not None:  # whose names are nobody else's business
+        names = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS}
     voice_object = {
         "type": "object",
         "properties": {"id": names},
@@ -149,7 +157,7 @@ def read_controls(
     name = voice["id"] if isinstance(voice, dict) else voice
     return Submit(
         request_id=request_id,
-        voice=known.aliases.resolve(name, known.voices),
+        voice=known.aliases.resolve(name, known.voices, known.stored),
         language=check_language(given.get("language", AUTO), known.languages),
         instruct=_one_of(given, "instructions", "instruct"),
         text=text,

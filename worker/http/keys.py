@@ -37,9 +37,16 @@ class Account:
     name: str
     digest: bytes
     limits: KeyLimits
+    in_file: bool = False
+    """The file names it; keys given beside the file have a number for a name."""
     num_streams: int = 0
     _chars_left: float | None = None
     _chars_at_s: float = 0.0
+
+    @property
+    def owner(self) -> str:
+        """Whose stored voices it uses: the file's name outlives a key that is replaced."""
+        return f"name {self.name}" if self.in_file else f"key {self.digest.hex()}"
 
     @contextmanager
     def stream(self) -> Iterator[None]:
@@ -185,7 +192,7 @@ def _account(words: list[str], where: str) -> Account:
             allowed = ", ".join(KeyLimits.__dataclass_fields__)
             raise ConfigError(f"{where}: expected LIMIT=NUMBER, limits are {allowed}")
         limits[limit] = int(value)
-    return Account(name, digest, KeyLimits(**limits))
+    return Account(name, digest, KeyLimits(**limits), in_file=True)
 
 
 def _digest(key: str) -> bytes:

@@ -18,6 +18,7 @@ _NAME: Schema = {"type": "string", "maxLength": MAX_NAME_CHARS, "pattern": r"^[A
 _NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}
 _TEXT: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_TEXT_CHARS}
 _NAMED = {"type": _TYPE, "utterance": _NAME}
+_LIVE: Schema = {"type": "boolean"}
 _STATE: Schema = {"type": "string", "enum": ["playing", "paused"]}
 _FIXED: dict[str, Schema] = {
     "text.append": {
@@ -65,5 +66,5 @@ def audio_frame(number: int, start_sample: int, pcm: bytes) -> bytes:
 
 
 def _start_schema(known: Known) -> Schema:
-    fields = {**_NAMED, **control_fields(known)}
+    fields = {**_NAMED, "live": _LIVE, **control_fields(known)}
     return open_names({"properties": fields, "required": ["utterance"]})

@@ -5,6 +5,7 @@ from typing import Any
 from playhead.worker.http.fields import Known, speech_schema
 from playhead.worker.http.formats import FORMAT_TABLE
 from playhead.worker.http.messages import PROTOCOL
+from playhead.worker.http.voices_route import MULTIPART, upload_schema
 
 VERSION = "1"
 Json = dict[str, Any]
@@ -12,13 +13,17 @@ _ERROR_NAMES = {
     400: "The request can't be spoken as given; `param` names the field.",
     401: "No key, or an unknown one.",
     403: "A web page of another origin asked.",
-    404: "No such model.",
+    404: "No such model, or no such voice.",
+    408: "The body did not come in time.",
+    409: "The key has another voice of that name, or the checkpoint clones none.",
+    411: "The body has no Content-Length.",
     413: "The body or the text is too long.",
-    415: "The body is not application/json.",
+    415: "The body is of another media type.",
     422: "Well formed, but not offered here, such as another speed.",
     429: "A limit of this key; see Retry-After.",
     500: "The engine failed on this request.",
     503: "Not ready, busy or draining; see Retry-After.",
+    504: "The voice was not made in time.",
 }
 _REQUEST_ID = {
     "X-Request-ID": {"description": "Names this request in logs.", "schema": {"type": "string"}}
@@ -34,7 +39,11 @@ def document(known: Known, needs_key: bool) -> Json:
         "/v1/audio/speech": {"post": _speech(known)},
         "/v1/models": {"get": _get("List models.", "models", _list_of("Model"))},
         "/v1/models/{model}": {"get": _one_model()},
-        "/v1/voices": {"get": _get("List voices and languages.", "voices", _voices())},
+        "/v1/voices": {
+            "get": _get("List voices and languages.", "voices", _voices(), 500),
+            "post": _add_voice(),
+        },
+        "/v1/voices/{voice}": {"delete": _delete_voice()},
     }
     for operation in (each for path in paths.values() for each in path.values()):
         operation["security"] = secured
@@ -75,7 +84,7 @@ def _speech(known: Known) -> Json:
             "required": True,
             "content": {"application/json": {"schema": speech_schema(known)}},
         },
-        "responses": {"200": spoken, **_errors(400, 404, 413, 415, 422, 429, 500, 503)},
+        "responses": {"200": spoken, **_errors(400, 404, 408, 413, 415, 422, 429, 500, 503)},
     }
 
 
@@ -83,6 +92,24 @@ def _one_model() -> Json:
     model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     answer = _get("One model.", "model", {"$ref": "#/components/schemas/Model"}, 404)
     return {**answer, "parameters": [model]}
+
+
+def _add_voice() -> Json:
+    made = {"description": "The voice.", "headers": _REQUEST_ID}
+    made["content"] = {"application/json": {"schema": _voice()}}
+    return {
+        "operationId": "createVoice",
+        "summary": "Clone a voice from a recording, with its speaker's consent.",
+        "requestBody": {"required": True, "content": {MULTIPART: {"schema": upload_schema()}}},
+        "responses": {"201": made, **_errors(400, 408, 409, 411, 413, 415, 429, 500, 503, 504)},
+    }
+
+
+def _delete_voice() -> Json:
+    name = {"name": "voice", "in": "path", "required": True, "schema": {"type": "string"}}
+    gone = {"id": {"type": "string"}, "deleted": {"type": "boolean"}}
+    shape = {"type": "object", "properties": gone, "required": list(gone)}
+    return {**_get("Forget a voice.", "deleteVoice", shape, 404, 500), "parameters": [name]}
 
 
 def _metrics() -> Json:
@@ -135,14 +162,18 @@ def _list_of(name: str) -> Json:
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
+def _voice() -> Json:
+    fields: Json = {"id": {"type": "string"}, "alias_of": _NULLABLE}
+    fields["kind"] = {"type": "string", "enum": ["preset", "clone", "shared"]}
+    own: Json = {"created_at": {"type": "integer"}, "reference_s": {"type": "number"}}
+    own |= {"in_context": {"type": "boolean"}, "consent": {"type": "string"}}
+    own["warnings"] = {"type": "array", "items": {"type": "string"}}
+    return {"type": "object", "properties": fields | own, "required": list(fields)}
+
+
 def _voices() -> Json:
-    voice = {
-        "type": "object",
-        "properties": {"id": {"type": "string"}, "alias_of": _NULLABLE},
-        "required": ["id", "alias_of"],
-    }
     names = {"type": "array", "items": {"type": "string"}}
-    fields: Json = {"data": {"type": "array", "items": voice}, "languages": names}
+    fields: Json = {"data": {"type": "array", "items": _voice()}, "languages": names}
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 

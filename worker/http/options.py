@@ -23,7 +23,8 @@ class HttpOptions:
     max_chars: int = 20_000
     """Most characters of one request or utterance."""
     idle_s: float = 30.0
-    """An open utterance without new text, or a connection without any message, ends after it."""
+    """An open utterance without new text, a connection without any message, or a body that does
+    not end, is given up after it."""
     stall_s: float = 30.0
     """A client that takes no audio for so long is dropped."""
     traces: str | None = None

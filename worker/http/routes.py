@@ -8,13 +8,14 @@ from playhead.worker.http.problem import Problem
 from playhead.worker.http.prometheus import CONTENT_TYPE, config_exposition, engine_exposition
 from playhead.worker.http.service import Service
 from playhead.worker.http.speech_route import SpeechRoute
-from playhead.worker.http.voices import OPENAI_VOICES
+from playhead.worker.http.voices_route import VoicesRoute
 from playhead.worker.http.websocket import WebSocketRoute
 
 
 def build_app(service: Service) -> web.Application:
     """Return the aiohttp application of a service."""
     edge, pages, sockets = Edge(service), Pages(service), WebSocketRoute(service)
+    voices = VoicesRoute(service)
     app = web.Application(
         middlewares=[edge.middleware], client_max_size=service.options.max_body_bytes
     )
@@ -26,7 +27,9 @@ def build_app(service: Service) -> web.Application:
             web.get("/v1/audio/speech/ws", sockets.open, allow_head=False),
             web.get("/v1/models", pages.models, allow_head=False),
             web.get("/v1/models/{model}", pages.model, allow_head=False),
-            web.get("/v1/voices", pages.voices, allow_head=False),
+            web.get("/v1/voices", voices.list, allow_head=False),
+            web.post("/v1/voices", voices.add),
+            web.delete("/v1/voices/{voice}", voices.delete),
             web.get("/health", pages.health, allow_head=False),
             web.get("/ready", pages.ready, allow_head=False),
             web.get("/metrics", pages.metrics, allow_head=False),
@@ -56,19 +59,6 @@ class Pages:
         name = request.match_info["model"]
         models.check(name)
         return web.json_response(models.entry(name))
-
-    async def voices(self, _: web.Request) -> web.Response:
-        """List the speakers, and the other names they answer to."""
-        known = self._service.known()
-        aliases = known.aliases.aliases(known.voices)
-        listed = [{"id": voice, "object": "voice", "alias_of": None} for voice in known.voices]
-        listed += [
-            {"id": name, "object": "voice", "alias_of": voice} for name, voice in aliases.items()
-        ]
-        if not known.voices:
-            listed = [{"id": name, "object": "voice", "alias_of": None} for name in OPENAI_VOICES]
-        languages = ["auto", *known.languages]
-        return web.json_response({"object": "list", "data": listed, "languages": languages})
 
     async def health(self, _: web.Request) -> web.Response:
         """Say that the process answers."""

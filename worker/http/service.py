@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Iterator
 from playhead.engine.errors import InputError, PlayheadError
 from playhead.engine.messages import Submit
 from playhead.engine.profile import Profile
+from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
 from playhead.worker.client import EngineClient, Utterance
 from playhead.worker.http.fields import Known
 from playhead.worker.http.keys import Account, KeyRing
 from playhead.worker.http.options import HttpOptions
 from playhead.worker.http.problem import Problem
 from playhead.worker.http.prometheus import HttpCounters
+from playhead.worker.http.stored_voices import OwnVoices, VoiceMaker
 from playhead.worker.http.voices import Models, Voices
 from playhead.worker.tracing import Traced, Traces
 
@@ -45,17 +47,28 @@ class Service:
         self._traced: dict[str, Traced] = {}
         self._aliases = Voices(options.voice_aliases)
         self._models = Models(options.model)
+        self.voice_store = VoiceStore()
+        self.voice_maker = VoiceMaker(options.model)
         self._warm = False
         self._instructable = False
+        self._clones = False
 
     @property
     def ready(self) -> bool:
         """New work is taken."""
         return self._warm and not self.draining and self.client.status().ready
 
-    def known(self) -> Known:
-        """Return what can be asked for now."""
+    def own_voices(self, account: Account) -> OwnVoices:
+        """Return the stored voices of a key; where none is needed, those of this machine."""
+        owner = account.owner if self.keys.required else LOCAL_OWNER
+        return OwnVoices(self.voice_store, owner)
+
+    def known(self, account: Account | None = None) -> Known:
+        """Return what can be asked for now, and by whom; None: by those who have no key."""
         status = self.client.status()
+        whose = OwnVoices(self.voice_store, LOCAL_OWNER)
+        if account is not None:
+            whose = self.own_voices(account)
         return Known(
             voices=status.voices,
             languages=status.languages,
@@ -63,6 +76,7 @@ class Service:
             models=self._models,
             max_chars=self.options.max_chars,
             instructable=self._instructable,
+            stored=whose if self._clones else None,
         )
 
     def check_ready(self) -> None:
@@ -121,15 +135,30 @@ class Service:
 
     async def _warm_up(self) -> None:
         voices = self.client.status().voices
-        if wrong := self._aliases.unknown(voices):
+        try:
+            await self._speak_once(None)
+            self._clones = False
+        except InputError:
+            self._clones = True
+            await self._speak_as_clone()
+        if not self._clones and (wrong := self._aliases.unknown(voices)):
             logger.warning("aliases of voices this checkpoint has not: %s", ", ".join(wrong))
-        submit = Submit("warm-up", text=WARM_TEXT, closed=True, live=False)
-        async with self.speaking(submit) as utterance:
-            async for _ in utterance:
-                continue
         self._instructable = await self._follows_instructions()
         self._warm = True
         logger.info("warmed up, %d voices", len(voices))
+
+    async def _speak_as_clone(self) -> None:
+        """Try the first stored voice of this checkpoint; without one there is nothing to try."""
+        for voice, _ in OwnVoices(self.voice_store, LOCAL_OWNER).listed():
+            with contextlib.suppress(InputError):
+                await self._speak_once(voice.id)
+                return
+
+    async def _speak_once(self, voice: str | None) -> None:
+        submit = Submit("warm-up", voice, text=WARM_TEXT, closed=True, live=False)
+        async with self.speaking(submit) as utterance:
+            async for _ in utterance:
+                continue
 
     async def _follows_instructions(self) -> bool:
         probe = Submit("probe", text="", instruct="Speak calmly.", closed=True, live=False)

@@ -1,5 +1,6 @@
 """POST /v1/audio/speech: a file at full speed, or a stream paced by what its client took."""
 
+import asyncio
 import base64
 import json
 import logging
@@ -38,16 +39,26 @@ class SpeechRoute:
         """Answer one request. Raises Problem or an error of the engine before the first byte."""
         if request.content_type != "application/json":
             raise Problem(415, "unsupported_media_type", "allowed is application/json")
-        body = parse_object(await request.read())
+        body = parse_object(await self._body(request))
         self._service.check_ready()
-        asked = read_speech(body, self._service.known(), request[REQUEST_ID])
         account = request[ACCOUNT]
+        asked = read_speech(body, self._service.known(account), request[REQUEST_ID])
         with self._service.holding(account):
             self._service.spend(account, asked.num_chars)
             async with self._service.speaking(asked.submit) as utterance:
                 if not asked.live:
                     return await self._file(asked, utterance)
                 return await self._stream(request, asked, utterance)
+
+    async def _body(self, request: web.Request) -> bytes:
+        """Return the body; a client that stops in the middle holds nothing for ever."""
+        limit_s = self._service.options.idle_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await request.read()
+        except TimeoutError:
+            message = f"the body did not come within {limit_s:g} s; send it again"
+            raise Problem(408, "body_timeout", message) from None
 
     async def _file(self, asked: SpeechRequest, utterance: Utterance) -> web.Response:
         made = encoder(asked.response_format, live=False)

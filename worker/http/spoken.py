@@ -125,6 +125,9 @@ class Spoken:
 
     def report(self, played_samples: int, paused: bool) -> None:
         """Take the client's playback; raises Problem when it can't be."""
+        if not self._submit.live:
+            message = "an utterance with live=false has no listener; report none"
+            raise Problem(400, "invalid_playback", message)
         problem = self._pacer.clock.report(played_samples, paused, time.monotonic())
         if problem is not None:
             raise Problem(400, "invalid_playback", problem, param="played_samples")
@@ -197,7 +200,7 @@ class Spoken:
             if segment.closed and not closed:
                 utterance.close()
             self._pacer.base_samples = base_samples
-            self._pacer.utterance = utterance
+            self._pacer.utterance = utterance if self._submit.live else None
             self._pacer.tell()
             async for result in utterance:
                 if isinstance(result, Pcm):
@@ -240,7 +243,7 @@ class Spoken:
 
     def _send_done(self) -> None:
         now_s = time.monotonic()
-        clock = self._pacer.clock
+        clock, live = self._pacer.clock, self._submit.live
         played = clock.played_samples(now_s)
         complete = self._total.reason in ("stop", "length")
         self._outlet.event(
@@ -249,9 +252,9 @@ class Spoken:
             reason=self._total.reason,
             num_samples=self._total.samples,
             num_frames=self._total.frames if complete else None,
-            played_samples=played,
-            heard_text=heard_text(self._total.words, samples_to_s(played)),
-            playback=clock.source(now_s),
+            played_samples=played if live else None,
+            heard_text=heard_text(self._total.words, samples_to_s(played)) if live else None,
+            playback=clock.source(now_s) if live else None,
         )
 
     def _stalled(self) -> None:

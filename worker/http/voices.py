@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from playhead.engine.errors import ConfigError, UnknownLanguage, UnknownVoice
 from playhead.worker.http.problem import Problem
+
+if TYPE_CHECKING:  # the store needs what a client of the service has not
+    from playhead.worker.http.stored_voices import OwnVoices
 
 OPENAI_VOICES = tuple(
     "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split()
@@ -38,20 +42,27 @@ class Voices:
         """Return every name that may be asked for."""
         return [*voices, *self.aliases(voices)] if voices else list(OPENAI_VOICES)
 
-    def resolve(self, name: str | None, voices: Sequence[str]) -> str | None:
-        """Return the speaker for a name; None takes the first. Raises UnknownVoice."""
+    def resolve(
+        self, name: str | None, voices: Sequence[str], stored: "OwnVoices | None" = None
+    ) -> str | None:
+        """Return the speaker for a name, or the id of a stored voice; None takes the first.
+
+        Raises UnknownVoice, and Problem 500 when the store can't be read.
+        """
         if name is None:
             return None
         key = name.lower()
+        speaker = key if key in voices else self.aliases(voices).get(key)
+        if speaker is None and stored is not None:
+            speaker = stored.find(self._aliases.get(key, key))
+        if speaker is not None:
+            return speaker
         if not voices and key in OPENAI_VOICES:
             return None  # a checkpoint without speakers: its one voice answers to these names
-        if key in voices:
-            return key
-        speaker = self.aliases(voices).get(key)
-        if speaker is None:
-            allowed = ", ".join(self.names(voices))
-            raise UnknownVoice(f"no such voice; choose one of {allowed}")
-        return speaker
+        allowed = self.names(voices)
+        if stored is not None:
+            allowed = [voice.name for voice, _ in stored.listed()] + allowed
+        raise UnknownVoice(f"no such voice; choose one of {', '.join(allowed)}")
 
 
 def check_language(name: str, languages: Sequence[str]) -> str:

@@ -120,15 +120,20 @@ class Session:
             writer.cancel()
 
     def _greet(self) -> None:
-        known, options = self._service.known(), self._service.options
+        known, options = self._service.known(self._account), self._service.options
+        stored = []
+        if known.stored is not None:
+            with contextlib.suppress(Problem):  # presets can be spoken all the same
+                stored = known.stored.listed()
         self._outlet.event(
             "session.created",
             session=f"ws-{uuid.uuid4().hex}",
             protocol=PROTOCOL,
             sample_rate_hz=SAMPLE_RATE_HZ,
             model=known.models.name,
-            voices=list(known.voices),
+            voices=[*known.voices, *(voice.name for voice, _ in stored)],
             languages=list(known.languages),
+            exact_times=self._service.client.status().exact_times,
             limits={
                 "utterances": options.max_utterances,
                 "chars": options.max_chars,
@@ -141,7 +146,7 @@ class Session:
         body: dict[str, Any] = {}
         try:
             body = parse_object(data)
-            kind, fields = check_message(body, self._service.known())
+            kind, fields = check_message(body, self._service.known(self._account))
             if kind == START:
                 self._start(fields)
             elif kind == "ping":
@@ -160,7 +165,12 @@ class Session:
         if len(self._spoken) >= most:
             raise Problem(429, "too_many_utterances", f"{most} are live; end or cancel one")
         submit = read_controls(
-            fields, self._service.known(), f"ws-{name}", text="", closed=False, live=True
+            fields,
+            self._service.known(self._account),
+            f"ws-{name}",
+            text="",
+            closed=False,
+            live=fields.get("live", True),
         )
         self._num_started += 1
         self._spoken[name] = Spoken(

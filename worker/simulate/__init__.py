@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playhead.engine.errors import ConfigError
 
-PARTS = ("policies", "interruptions", "mixed", "overload", "fleet", "measured")
+PARTS = ("policies", "interruptions", "mixed", "overload", "fleet", "trace", "measured")
 
 
 def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
     )
     parser.add_argument(
         "--parts",
-        default="policies,interruptions,mixed,overload,measured",
+        default=",".join(part for part in PARTS if part != "fleet"),
         help=f"of {', '.join(PARTS)}; default: all but fleet",
     )
     parser.add_argument(

@@ -11,10 +11,11 @@ from playhead.engine.profile import Profile
 from playhead.engine.replay_times import StepTimes, load_times
 from playhead.worker.bench.plan import Load as PlannedLoad
 from playhead.worker.bench.plan import plan
-from playhead.worker.simulate.load import Load, of_plan
+from playhead.worker.simulate.load import Load, calls, of_plan
 from playhead.worker.simulate.policies import POLICIES
 from playhead.worker.simulate.runs import Tally, merged, percentile, run_calls, run_fleet, run_load
-from playhead.worker.simulate.world import Setup
+from playhead.worker.simulate.trace import Recorder, replay
+from playhead.worker.simulate.world import Setup, World, small_model
 
 ROOFLINE = "h200_roofline"
 COMPARED_RPS = 20.0
@@ -178,6 +179,24 @@ def fleet(options: Options) -> Figures:
     }
 
 
+def trace(options: Options) -> Figures:
+    """Record an engine under the mixed load and replay it; raises Diverged where they differ."""
+    recorder, setup = Recorder(), options.setup()
+    world = World(setup, recorder=recorder)
+    load = Load(options.rate_rps, options.seconds, 0.0, options.seed, paced=0.6, interrupted=0.2)
+    for call in calls(load):
+        world.offer(call)
+    world.run(options.seconds)
+    told = recorder.trace
+    made = replay(told, small_model(), setup.profile)
+    options.say(f"  {len(made.plans)} of {len(told.plans)} plans and their results are the same")
+    return {
+        "trace_plans": float(len(told.plans)),
+        "trace_plans_same": float(len(made.plans)),
+        "trace_results_same": float(made.results == told.results),
+    }
+
+
 def measured(options: Options) -> Figures:
     """Repeat the arrivals of a measured `playhead bench serve` and compare p95."""
     if options.measured is None:
@@ -210,6 +229,7 @@ PARTS: dict[str, Callable[[Options], Figures]] = {
     "mixed": mixed,
     "overload": overload,
     "fleet": fleet,
+    "trace": trace,
     "measured": measured,
 }
 """In the order they run."""

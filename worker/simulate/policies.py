@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from playhead.engine.admission import StepCosts
 from playhead.engine.profile import Profile
 from playhead.engine.replay_runner import ReplayRunner
 from playhead.engine.scheduler import Bools, CodecRow, Columns, Ints, Plan, Policy, schedule
@@ -20,6 +21,8 @@ CHUNK_TABLE = (1, 2, 4, 8, 12)
 """Frames of the first, second, ... chunk; the last repeats."""
 MOST_UNDECODED = 48
 """The engine keeps room for 64 undecoded frames of a stream."""
+LOOK_S = 0.001
+"""When a table that waits for frames looks again."""
 CODEC_RESERVE_S = 0.025
 PRESSING_LEAD_S = 1.0
 COHORT_ROWS = 64
@@ -28,15 +31,15 @@ PREFILL, FRAME, CODEC = 0, 1, 2
 
 
 def no_margin(
-    columns: Columns, now_s: float, profile: Profile, margin_s: float, prompt_row_s: float
+    columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
 ) -> Plan:
     """Schedule as the engine does, as if receivers could hide nothing."""
     bare = replace(columns, bridge_s=np.zeros_like(columns.bridge_s))
-    return schedule(bare, now_s, profile, margin_s, prompt_row_s)
+    return schedule(bare, now_s, profile, margin_s, costs)
 
 
 def greedy(
-    columns: Columns, now_s: float, profile: Profile, margin_s: float, prompt_row_s: float
+    columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
 ) -> Plan:
     """Step every stream that can be stepped, those without audio first; decode what there is."""
     prefill = np.flatnonzero(columns.needs_prefill)[: profile.max_rows]
@@ -93,13 +96,14 @@ class StaticChunks:
         self._chunks = _Chunks(runner)
 
     def __call__(
-        self, columns: Columns, now_s: float, profile: Profile, margin_s: float, prompt_row_s: float
+        self, columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
     ) -> Plan:
         """Plan frames as the engine does, the codec by the table."""
-        plan = schedule(columns, now_s, profile, margin_s, prompt_row_s)
+        plan = schedule(columns, now_s, profile, margin_s, costs)
         rows = self._chunks.due(columns)[: profile.max_rows]
         self._chunks.take(columns, rows)
-        return replace(plan, codec=tuple(rows))
+        # The engine's policy would have decoded where the table waits for frames.
+        return replace(plan, codec=tuple(rows), wake_s=max(plan.wake_s, now_s + LOOK_S))
 
 
 class DeadlineAware:
@@ -116,7 +120,7 @@ class DeadlineAware:
         self._served_s = [0.0, 0.0, 0.0]
 
     def __call__(
-        self, columns: Columns, now_s: float, profile: Profile, margin_s: float, prompt_row_s: float
+        self, columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
     ) -> Plan:
         """Choose the stage, then every row of it."""
         codec = self._chunks.due(columns)

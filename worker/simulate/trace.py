@@ -173,9 +173,9 @@ class Recorder:
         """Return a policy whose plans are noted."""
 
         def noted(
-            columns: Columns, now_s: float, profile: Profile, margin_s: float, row_s: float
+            columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
         ) -> Plan:
-            plan = inner(columns, now_s, profile, margin_s, row_s)
+            plan = inner(columns, now_s, profile, margin_s, costs)
             self.trace.plans.append(plan)
             return plan
 
@@ -206,9 +206,9 @@ def replay(
     source, made = _Source(trace, replay=True), Trace()
 
     def planned(
-        columns: Columns, now_s: float, profile: Profile, margin_s: float, row_s: float
+        columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
     ) -> Plan:
-        plan = policy(columns, now_s, profile, margin_s, row_s)
+        plan = policy(columns, now_s, profile, margin_s, costs)
         if len(made.plans) >= len(trace.plans) or plan != trace.plans[len(made.plans)]:
             raise Diverged(f"plan {len(made.plans)} is {plan}")
         made.plans.append(plan)

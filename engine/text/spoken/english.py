@@ -16,6 +16,13 @@ PIECE = re.compile(r"\S{1,400}")
 _WRITTEN = re.compile(rf"[\d$€£%&@°=×#+]|[A-Za-z]\.[A-Za-z]\.|\w\.(?:{DOMAINS})\b", re.IGNORECASE)
 _SHORTENED = re.compile(r"^([A-Za-z]+)\.,?$")
 _MARK = re.compile(r" ([,.?!])")
+_OTHER_SCRIPT = re.compile(
+    "((?:(?![\u2000-\u206f\u20a0-\u20cf\u2100-\u2bff])[\u0370-\U0010ffff])+)"
+)
+"""Letters and marks that are not Latin: the English reader has no sounds for them."""
+_JOINED_SCRIPT = "\u2e80"
+"""From here on scripts do not part their words."""
+_RANGE = re.compile(r"(?<=\d)[~～](?=\d)")
 _LETTER_NAMES = re.compile(r"\b([A-Z]) (?=[A-Z]\b)")
 
 
@@ -46,7 +53,21 @@ def depends_on_next(piece: str) -> bool:
 
 
 def said(piece: str, before: str, after: str) -> str:
-    """Return what is said for a piece between its neighbours."""
+    """Return what is said for a piece between its neighbours; other scripts stay as written."""
+    parts = _OTHER_SCRIPT.split(_RANGE.sub("-", piece))
+    if len(parts) == 1:
+        return _said(parts[0], before, after)
+    out = ""
+    for at, part in enumerate(parts):
+        text = part if at % 2 else _said(part, before if at == 0 else "", "") if part else ""
+        apart = out and text and out[-1].isalnum() and text[0].isalnum()
+        if apart and max(out[-1], text[0]) < _JOINED_SCRIPT:
+            out += " "
+        out += text
+    return out
+
+
+def _said(piece: str, before: str, after: str) -> str:
     words = spoken(plain(piece), plain(before), plain(after))
     text = _MARK.sub(r"\1", " ".join(words)).removeprefix(", ")
     return _LETTER_NAMES.sub(r"\1", text)

@@ -77,9 +77,8 @@ def speak(model: Model, name: str, num_frames: int) -> np.ndarray:
 def test_prompt_rows_when_laid_out(models: dict[str, Model], name: str) -> None:
     model = models[CASES[name]["shape"]]
     prompt = prompt_of(model, name)
-    runner = EagerRunner(model, max_streams=1, max_segment_frames=64, num_threads=1)
     with torch.inference_mode():
-        rows = runner.prompt_rows(prompt, 0, prompt.num_rows)
+        rows = model.talker.prompt_rows(prompt, 0, prompt.num_rows)
         first = torch.tensor([text_id(model, name, 0)])
         start = model.talker.codec_rows[model.config.codec_ids.bos]
         rows = torch.cat([rows, model.talker.text_rows(first) + start])

@@ -1,8 +1,10 @@
-"""Breaks the engine of a real process from inside, once a file says how.
+"""Breaks the engine of a real process from inside, or steps its clock, once a file says how.
 
-Python imports this at start where the folder is on PYTHONPATH. PLAYHEAD_TEST_FAULT names the file;
-it is taken (removed) by the first engine that sees it, so that a restarted one works again, unless
-it ends with `always`.
+Python imports this at start where the folder is on PYTHONPATH. PLAYHEAD_TEST_FAULT names the file
+of a fault; it is taken (removed) by the first engine that sees it, so that a restarted one works
+again, unless it ends with `always`. PLAYHEAD_TEST_CLOCK names a file with the seconds by which the
+wall clock is wrong now: all Python code of the process reads that clock. (libfaketime would step
+native code's, too, but torch does not load beside it.)
 """
 
 import os
@@ -28,9 +30,12 @@ def _step_of(word: str) -> Any:
 def _watch(path: Path) -> None:
     while True:
         time.sleep(0.05)
-        module = sys.modules.get("playhead.engine.engine")
+        module: Any = sys.modules.get("playhead.engine.engine")
         engine = getattr(module, "Engine", None)
-        if engine is None or not path.exists():
+        if engine is None:
+            continue
+        module.retry_s = lambda *_: None  # every request is admitted, however busy this machine is
+        if not path.exists():
             continue
         words = path.read_text().split()
         if not words:
@@ -41,5 +46,17 @@ def _watch(path: Path) -> None:
         return
 
 
+def _step_clock(path: Path) -> None:
+    real = time.time
+
+    def stepped() -> float:
+        return real() + float(path.read_text())
+
+    time.time = stepped
+    time.time_ns = lambda: int(stepped() * 1e9)
+
+
+if _clock := os.environ.get("PLAYHEAD_TEST_CLOCK"):
+    _step_clock(Path(_clock))
 if _named := os.environ.get("PLAYHEAD_TEST_FAULT"):
     threading.Thread(target=_watch, args=(Path(_named),), daemon=True).start()

@@ -11,10 +11,13 @@ from aiohttp import WSMsgType
 from aiohttp.test_utils import TestClient, TestServer
 
 from playhead.worker.client import EngineClient
+from playhead.worker.http import websocket
 from playhead.worker.http.messages import PROTOCOL
 from playhead.worker.http.options import HttpOptions
 from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
+from playhead.worker.http.voices import OPENAI_VOICES
+from playhead.worker.http.websocket import MAX_PROBLEMS
 from playhead.worker.thread_carrier import ThreadCarrier
 from tests.fakes import ScriptedEngine
 
@@ -153,3 +156,47 @@ async def test_a_stream_that_breaks_says_so(desk: Desk) -> None:
         with pytest.raises(Exception, match=r"payload|closed|reset|Disconnected"):
             await broken.read()
         assert (await desk.post("and on", response_format="pcm")).status == 200
+
+
+async def test_voices_and_models_are_listed_under_every_name(desk: Desk) -> None:
+    desk.service.client.start()
+    voices = await (await desk.http.get("/v1/voices")).json()
+    owner = {each["id"]: each["alias_of"] for each in voices["data"]}
+    assert owner.pop("tone") is None
+    assert owner == dict.fromkeys(OPENAI_VOICES, "tone")
+    assert voices["languages"] == ["auto", "english"]
+    models = await (await desk.http.get("/v1/models")).json()
+    assert {"tts-1", "tts-1-hd", "gpt-4o-mini-tts"} <= {each["id"] for each in models["data"]}
+    for each in models["data"]:
+        assert await (await desk.http.get(f"/v1/models/{each['id']}")).json() == each
+
+
+async def test_a_client_that_is_refused_too_often_is_closed(desk: Desk) -> None:
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        socket = await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL])
+        for _ in range(MAX_PROBLEMS + 1):
+            await socket.send_str("{")
+        codes = []
+        while (message := await socket.receive(timeout=20)).type is WSMsgType.TEXT:
+            codes.append(message.json().get("error", {}).get("code"))
+        assert codes[1:] == ["invalid_json"] * (MAX_PROBLEMS + 1) + ["too_many_errors"]
+        assert socket.close_code == 1008
+
+
+async def test_a_client_that_answers_no_ping_is_dropped(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "HEARTBEAT_S", 0.2)
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        socket = await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL], autoping=False)
+        kinds = []
+        while not socket.closed:
+            kinds.append((await socket.receive(timeout=20)).type)
+        assert kinds[:2] == [WSMsgType.TEXT, WSMsgType.PING]
+        async with asyncio.timeout(20):
+            while desk.service.counters.connections:
+                await asyncio.sleep(0.02)

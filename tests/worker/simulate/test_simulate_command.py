@@ -22,6 +22,15 @@ def test_a_small_fleet_writes_its_figures(
     assert "planned, not measured" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_recorded_run_is_replayed_to_the_same_plans_and_results(tmp_path: Path) -> None:
+    flags = ["--parts", "trace", "--seconds", "2", "--rate", "10", "--out", str(tmp_path)]
+    assert main(["simulate", *flags]) == 0
+    figures = json.loads((tmp_path / "simulate-none.json").read_text())["figures"]
+    assert figures["trace_plans_same"] == figures["trace_plans"] > 200
+    assert figures["trace_results_same"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

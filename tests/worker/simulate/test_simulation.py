@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from playhead.engine.admission import StepCosts
 from playhead.engine.profile import Profile, load_profile
 from playhead.engine.replay_runner import ReplayRunner
 from playhead.engine.replay_times import load_times
@@ -13,7 +14,7 @@ from playhead.engine.units import FRAME_S
 from playhead.worker.simulate.load import Call, Load, calls, text_of
 from playhead.worker.simulate.policies import POLICIES
 from playhead.worker.simulate.runs import percentile, run_calls, run_fleet, run_load
-from playhead.worker.simulate.world import Setup, World
+from playhead.worker.simulate.world import Outcome, Setup, World
 
 GPU = Setup(load_times("h200_planned"), load_profile("balanced"))
 CPU = Setup(load_times("cpu_embedded"), load_profile("cpu"))
@@ -145,15 +146,16 @@ def test_offers_at_one_instant_never_admit_more_than_real_time_allows() -> None:
     assert not any(each.gaps_s for each in ran)
 
 
+@pytest.mark.slow
 def test_speculative_requests_take_spare_rows_and_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     together: list[tuple[int, int]] = []
     """Of steps that a live stream needs: its live and its speculative rows."""
 
     def watched(runner: ReplayRunner) -> Policy:
         def policy(
-            columns: Columns, now_s: float, profile: Profile, margin_s: float, row_s: float
+            columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
         ) -> Plan:
-            plan = schedule(columns, now_s, profile, margin_s, row_s)
+            plan = schedule(columns, now_s, profile, margin_s, costs)
             rows = list(plan.frame)
             live = columns.kind[rows] == LIVE
             needed = live & (~columns.audible[rows] | (columns.ahead_s[rows] < profile.low_s))
@@ -165,20 +167,30 @@ def test_speculative_requests_take_spare_rows_and_go_first(monkeypatch: pytest.M
 
     monkeypatch.setitem(POLICIES, "watched", watched)
     setup = replace(CPU, policy="watched", profile=replace(CPU.profile, max_streams=6))
-    world = World(setup)
-    for number in range(3):
-        world.offer(call(number, 0.5 + 0.1 * number, 100))
-    for number in range(3, 6):
-        world.offer(call(number, 1.5 + 0.1 * number, 100, speculative=True))
-    for number in range(6, 8):
-        world.offer(call(number, 0.5 * number, 60))
-    world.run(14.0)
-    flat = setup.profile.flat_rows
-    assert any(guess for _, guess in together)
-    assert all(live + guess <= flat for live, guess in together if live and guess)
-    live = [each for each in world.outcomes if not each.call.speculative]
-    assert not any(each.refused or each.gaps_s for each in live)
-    assert any(each.done == "failed" for each in world.outcomes if each.call.speculative)
+    sure = [call(number, 0.5 + 0.1 * number, 100) for number in range(3)]
+    sure += [call(number, 0.5 * number, 60) for number in range(6, 8)]
+    guesses = [call(number, 1.5 + 0.1 * number, 100, speculative=True) for number in range(3, 6)]
+    late = call(8, 4.0, 60, speculative=True)
+
+    def run(*wanted: Call) -> dict[int, Outcome]:
+        world = World(setup)
+        told = {each.number: world.offer(each) for each in wanted}
+        world.run(14.0)
+        return told
+
+    told = run(*sure, *guesses, late)
+    num_guesses = sum(guess for _, guess in together)
+    shared = list(together)
+    alone = run(*sure)
+    flat, most_frames = setup.profile.flat_rows, setup.profile.target_s / FRAME_S + 1
+    assert 0 < num_guesses <= len(guesses) * most_frames, "no more than may be made ahead"
+    assert all(live + guess <= flat for live, guess in shared if live and guess)
+    # The newest gives way to each who is sure and finds no slot; a late guess finds none.
+    assert [told[number].done for number in (3, 4, 5, 8)] == ["", "failed", "failed", "refused"]
+    frame_s = setup.times.frame_s(flat) - setup.times.frame_s(1)
+    for number, wanted in alone.items():
+        assert told[number].done == wanted.done == "stop" and not told[number].gaps_s
+        assert (told[number].first_audio_s or 9) <= (wanted.first_audio_s or 0) + 2 * frame_s
 
 
 def test_a_stream_before_a_flood_goes_on() -> None:
@@ -201,6 +213,7 @@ def test_text_that_stalls_is_no_underrun() -> None:
     assert not told.gaps_s
 
 
+@pytest.mark.slow
 def test_a_policy_is_named_in_the_setup_and_changes_what_happens() -> None:
     load = Load(10.0, 4.0, 1.0)
     wanted = calls(load)

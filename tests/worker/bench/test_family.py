@@ -1,0 +1,88 @@
+"""`playhead bench family`: names, members, and two tiny members measured in their processes."""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from playhead.engine.errors import EngineFailure
+from playhead.worker.bench.family import (
+    MEMBERS,
+    ON_A_CPU,
+    ON_A_GPU,
+    Member,
+    named,
+    told_by_process,
+)
+from playhead.worker.bench.family_member import reference
+from playhead.worker.cli import main
+
+PLAIN = {"first_audio_ms": 1.0, "wall_s_15s": 2.0, "cold_start_s": 3.0, "peak_gib": 4.0,
+         "clone_new_first_audio_ms": 5.0, "clone_cached_first_audio_ms": 6.0}  # fmt: skip
+ASKED_FOR = {
+    "first_audio_ms_1b7_customvoice", "first_audio_ms_0b6_customvoice", "wall_s_15s_1b7",
+    "clone_new_first_audio_ms", "clone_cached_first_audio_ms", "cold_start_s_1b7", "peak_gib_1b7",
+    "peak_gib_1b7_int8", "peak_gib_1b7_int4", "first_audio_ms_fp16_nographs",
+}  # fmt: skip
+
+
+def test_every_figure_of_the_family_has_its_name_and_no_other_member_has_it() -> None:
+    names = [name for member in MEMBERS for name in named(member, PLAIN)]
+    assert len(names) == len(set(names)) and set(names) >= ASKED_FOR
+
+
+def test_defaults_are_published_sizes_on_a_gpu_and_what_a_cpu_runs() -> None:
+    known = {member.name: member for member in MEMBERS}
+    assert set(ON_A_CPU) <= known.keys() and {"1b7", "0b6", "1b7_int8"} <= set(ON_A_GPU)
+    assert not {"tiny", "embedded"} & set(ON_A_GPU)
+    assert all(known[name].weights == "auto" and known[name].graphs for name in ON_A_CPU)
+
+
+@pytest.mark.parametrize("flags", [["--members", "1b7,2b7"], ["--requests", "-1"],
+                                   ["--frames", "0"]])  # fmt: skip
+def test_a_wrong_member_or_count_is_refused(flags: list[str], tmp_path: Path) -> None:
+    assert main(["bench", "family", "--device", "cpu", "--out", str(tmp_path), *flags]) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reference_passes_the_checks_of_a_recording_without_a_warning() -> None:
+    from playhead.engine.reference_audio import read_reference
+
+    read = read_reference(reference(120.0))
+    assert read.duration_s == pytest.approx(3.0) and not read.warnings
+
+
+@pytest.mark.slow
+def test_tiny_members_are_measured_to_the_last_figure(tmp_path: Path) -> None:
+    flags = ["--checkpoints", str(tmp_path / "weights"), "--out", str(tmp_path), "--requests", "1"]
+    members = "tiny,tiny_base"
+    code = main(["bench", "family", "--device", "cpu", "--members", members, "--frames", "12",
+                 *flags])  # fmt: skip
+    record = json.loads((tmp_path / "family-cpu.json").read_text())
+    told = record["figures"]
+    assert code == 0 and all(math.isfinite(v) and v >= 0 for v in told.values()), told
+    parts = {"imports", "census", "tokenizer", "weights"}
+    assert told["cold_start_s_tiny"] == pytest.approx(
+        sum(told[f"cold_{part}_s_tiny"] for part in parts)
+    )
+    speech = "text_ms acoustic_ms codec_ms first_audio_ms first_audio_full_ms wall_s_12_frames"
+    wanted = {f"{name}_tiny" for name in (*speech.split(), "peak_gib")}
+    wanted |= {f"clone_{which}{kind}_first_audio_ms_tiny_base" for which in ("new", "cached")
+               for kind in ("", "_in_context")}  # fmt: skip
+    assert wanted <= told.keys() and "wall_s_15s_tiny" not in told
+    assert told["wall_audio_s_tiny"] > 0.7
+
+
+@pytest.mark.slow
+def test_a_member_that_breaks_or_hangs_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    member = asdict(Member("broken", ""))
+    job = member | {"folder": str(tmp_path), "device": "cpu", "profile": "cpu", "requests": 1}
+    with pytest.raises(EngineFailure, match="its process failed"):
+        told_by_process(job, 120.0)
+    assert "CheckpointError" in capfd.readouterr().err
+    with pytest.raises(EngineFailure, match="longer than"):
+        told_by_process(job, 0.2)

@@ -1,0 +1,289 @@
+"""One member of the family, measured in this process alone: a job as JSON comes in, figures go out.
+
+`python -m playhead.worker.bench.family_member` is started by family.py. Imports of the engine are
+inside, because they are part of the cold start.
+"""
+
+import json
+import math
+import statistics
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
+from playhead.worker.bench.family import FRAMES_15_S
+
+if TYPE_CHECKING:
+    from playhead.engine.models.loader import Model
+    from playhead.engine.profile import Profile
+    from playhead.engine.runner import Runner
+
+STREAMS = ROWS = 64
+TEXT = "The evening train leaves from the main station at a quarter past nine."
+LONG_TEXT = "This is a longer text that is spoken to its end and written into one file. " * 4
+SLOT, TEXT_ID = 1, 5
+PART_TRIALS = 20
+REFERENCE_S = 3.0
+GIB = float(1 << 30)
+
+
+class Member:
+    """Measures one checkpoint at one precision; every figure is told by its plain name."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        """Read the job; nothing is loaded."""
+        self._job = job
+        self._on_gpu: bool = job["device"] == "cuda"
+        self._took_s: dict[str, float] = {}
+        self._began_s = time.perf_counter()
+        self._memory: dict[str, int] = {}
+
+    def _lap(self, name: str) -> None:
+        """Note the time since the last lap."""
+        now_s = time.perf_counter()
+        self._took_s[name] = now_s - self._began_s
+        self._began_s = now_s
+
+    def measure(self) -> dict[str, float]:
+        """Return all figures."""
+        self._load()
+        figures = {f"cold_{name}_s": took_s for name, took_s in self._took_s.items()}
+        figures["cold_start_s"] = sum(self._took_s.values())
+        figures |= {f"{name}_gib": size / GIB for name, size in self._memory.items()}
+        if not self._job["cloned"]:
+            figures |= self._parts()
+        with self._thread:
+            figures |= self._clones() if self._job["cloned"] else self._speech()
+        figures["peak_gib"] = self._peak_gib()
+        if self._tier.quantized is not None:
+            figures |= self._logit_error()
+        return figures
+
+    # -- cold start
+
+    def _load(self) -> None:
+        """Bring the engine up in laps: imports, census, tokenizer, weights, captures."""
+        import torch
+
+        from playhead.engine.device import profile_tier
+        from playhead.engine.models.loader import load_model
+        from playhead.engine.profile import load_profile
+        from playhead.engine.text.front_end import load_front_end
+        from playhead.worker.bench.engine_thread import EngineThread, sized
+
+        if self._on_gpu:
+            torch.zeros(1, device="cuda")
+        self._lap("imports")
+        job = self._job
+        asked = {name: job[name] for name in ("weights", "graphs", "capability")}
+        profile = replace(load_profile(job["profile"]), **asked)
+        self._profile = sized(
+            profile, min(STREAMS, profile.max_streams), min(ROWS, profile.max_rows)
+        )
+        self.model = load_model(job["folder"])
+        self._tier = profile_tier(self._profile, self.model.config)
+        self._lap("census")
+        self._front_end, _ = load_front_end(self.model.text_front_end, self.model.folder)
+        self._lap("tokenizer")
+        make = self._captured if self._on_gpu else self._eager
+        self._thread: EngineThread = EngineThread(self.model.folder, self._profile, "", make)
+
+    def _captured(self, model: "Model", profile: "Profile") -> "Runner":
+        import torch
+
+        from playhead.engine.backend import captured_runner, folded_weights
+
+        self._began_s = time.perf_counter()  # the engine has read the tokenizer again
+        weights = folded_weights(model, profile, self._tier)
+        torch.cuda.synchronize()
+        self._lap("weights")
+        free = torch.cuda.mem_get_info()[0]
+        runner = captured_runner(*weights, profile, self._tier)
+        torch.cuda.synchronize()
+        self._lap("captures")
+        held = {name: size for name, size in runner.memory().items() if "weights" not in name}
+        self._memory["weights"] = sum(runner.memory().values()) - sum(held.values())
+        self._memory["keys_values"] = sum(s for name, s in held.items() if "keys" in name)
+        self._memory["graphs"] = free - torch.cuda.mem_get_info()[0] - sum(held.values())
+        return runner
+
+    def _eager(self, model: "Model", profile: "Profile") -> "Runner":
+        from playhead.engine.eager_runner import eager_runner
+
+        self._began_s = time.perf_counter()
+        parts = model.talker, model.code_predictor, model.codec  # read when first asked for
+        assert all(part is not None for part in parts)
+        self._lap("weights")
+        return eager_runner(model, profile)
+
+    # -- speech
+
+    def _parts(self) -> dict[str, float]:
+        """Time text, the first frame and its samples apart, before the engine's thread runs."""
+        from playhead.worker.bench.runner_times import RunnerTimes
+
+        runner = self._thread.runner
+        assert runner is not None
+        times = RunnerTimes(runner, self.model)
+        waits: dict[str, list[float]] = {"text_ms": [], "acoustic_ms": [], "codec_ms": []}
+        for _ in range(min(PART_TRIALS, self._job["requests"]) + 1):
+            marks = [time.perf_counter()]
+            stream = self._front_end.open()
+            assert [*stream.push(TEXT), *stream.close()]
+            marks.append(time.perf_counter())
+            times.join([SLOT])
+            made = runner.launch_frame([SLOT], [TEXT_ID], [False]).result()
+            marks.append(time.perf_counter())
+            runner.launch_codec([SLOT], made.codes[:, None, :]).result()
+            marks.append(time.perf_counter())
+            times.leave([SLOT])
+            for name, begun, ended in zip(waits, marks, marks[1:], strict=False):
+                waits[name].append((ended - begun) * 1e3)
+        # The first of each opens, compiles and fills caches.
+        return {name: statistics.median(each[1:]) for name, each in waits.items()}
+
+    def _speech(self) -> dict[str, float]:
+        """First audio of streamed and full text when idle, and a long utterance to its end."""
+        from playhead.engine.messages import Submit
+
+        live = self._on_gpu  # a slow CPU may refuse a listener; a file it makes all the same
+        first = Submit("first", text=TEXT, closed=True, live=live)
+        full = replace(first, text_mode="full")
+        figures = {"first_audio_ms": self._first_ms(first), "first_audio_full_ms":
+                   self._first_ms(full)}  # fmt: skip
+        frames = self._job["frames"]
+        long = Submit("long", text=LONG_TEXT, closed=True, live=False, max_frames=frames)
+        took_s, samples = self._spoken(long)
+        name = "wall_s_15s" if frames == FRAMES_15_S else f"wall_s_{frames}_frames"
+        return figures | {name: took_s, "wall_audio_s": samples / SAMPLE_RATE_HZ}
+
+    def _first_ms(self, submit: Any) -> float:
+        """Return the median first audio of an idle engine; one before is not counted."""
+        waits = [
+            self._thread.first_pcm_ms(replace(submit, request_id=f"{submit.text_mode}{i}", seed=i))
+            for i in range(self._job["requests"] + 1)
+        ]
+        return statistics.median(waits[1:])
+
+    def _spoken(self, submit: Any) -> tuple[float, int]:
+        """Return what an utterance took and its samples; raises EngineFailure where it failed."""
+        from playhead.engine.errors import EngineFailure
+        from playhead.engine.messages import Done, Failed, Pcm, Refused
+
+        began_s, samples = time.perf_counter(), 0
+        self._thread.engine.post(submit)
+        while True:
+            at_s, result = self._thread.results.get()
+            if result.request_id != submit.request_id:
+                continue
+            if isinstance(result, Pcm):
+                samples += len(result.pcm) // SAMPLE_BYTES
+            elif isinstance(result, Refused | Failed):
+                raise EngineFailure(result.message)
+            elif isinstance(result, Done):
+                if samples < (submit.max_frames - 2) * FRAME_SAMPLES:
+                    raise EngineFailure(f"it ended after {samples} samples: {result}")
+                return at_s - began_s, samples
+
+    # -- clones
+
+    def _clones(self) -> dict[str, float]:
+        """First audio of a new reference, with and without its codes, and of a stored voice."""
+        import torch
+
+        from playhead.engine.messages import Submit
+        from playhead.engine.models.loader import Model
+        from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
+
+        held = Model(self.model.folder, self.model.config, torch.device(self._job["device"]),
+                     torch.float32)  # fmt: skip
+        store, names = VoiceStore(), list[str]()
+        figures: dict[str, float] = {}
+        try:
+            for kind, transcript in (("", ""), ("_in_context", TEXT)):
+                waits = []
+                for i in range(self._job["requests"] + 1):
+                    name = f"bench-family{kind.replace('_', '-')}-{i}"
+                    begun_s = time.perf_counter()
+                    names.append(name)
+                    self._add(store, held, name, reference(110.0 + 7 * i), transcript)
+                    made_s = time.perf_counter()
+                    submit = Submit(name, voice=name, text=TEXT, closed=True, live=self._on_gpu)
+                    waits.append((made_s - begun_s) * 1e3 + self._thread.first_pcm_ms(submit))
+                figures[f"clone_new{kind}_first_audio_ms"] = statistics.median(waits[1:])
+                stored = Submit("s", voice=names[-1], text=TEXT, closed=True, live=self._on_gpu)
+                figures[f"clone_cached{kind}_first_audio_ms"] = self._first_ms(stored)
+        finally:
+            for name in names:
+                if any(voice.name == name for voice in store.voices(LOCAL_OWNER)):
+                    store.delete(LOCAL_OWNER, name)
+        return figures
+
+    def _add(self, store: Any, held: "Model", name: str, recording: bytes, transcript: str) -> None:
+        """Do what `playhead voice add` does."""
+        from playhead.engine.models.cloning import make_clone
+        from playhead.engine.reference_audio import read_reference
+        from playhead.engine.voice_store import LOCAL_OWNER
+
+        read = read_reference(recording, transcript)
+        clone = make_clone(held, read.samples, transcript)
+        store.add(LOCAL_OWNER, name, clone, held.voice_fingerprint, read.duration_s)
+
+    # -- memory and precision
+
+    def _peak_gib(self) -> float:
+        """Return the most memory in use: of torch on the device, or of this process."""
+        from playhead.worker.bench.first_audio import peak_mib
+
+        return peak_mib(self._job["device"]) / 1024
+
+    def _logit_error(self) -> dict[str, float]:
+        """Compare the scores with those of unquantized weights on the same device."""
+        import gc
+
+        import torch
+
+        from playhead.engine.models.loader import Model
+        from playhead.kernels.launches import TORCH, TRITON
+        from playhead.worker.bench.precision import Precision, logit_error
+
+        del self._thread
+        gc.collect()
+        dtype = getattr(torch, self._tier.dtype)
+        held = Model(self.model.folder, self.model.config, torch.device("cuda"), dtype)
+        told = logit_error(held, Precision(dtype, self._tier.quantized), Precision(dtype),
+                           TRITON if self._tier.triton else TORCH)  # fmt: skip
+        return {"logit_error": told.relative, "logit_error_largest": told.largest,
+                "logit_same_best": told.same_best}  # fmt: skip
+
+
+def reference(pitch_hz: float) -> bytes:
+    """Return a WAV file of 3 s: syllables of a harmonic tone with pauses, 24 kHz."""
+    import io
+    import wave
+
+    import numpy as np
+
+    at_s = np.arange(int(REFERENCE_S * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
+    tone = sum(np.sin(2 * math.pi * pitch_hz * k * at_s) / k for k in range(1, 12))
+    loud = np.clip(np.sin(2 * math.pi * 3 * at_s), 0, None)
+    noise = np.random.default_rng(int(pitch_hz)).normal(size=len(at_s)) * 1e-4
+    samples = (0.2 * tone * loud + noise).clip(-0.9, 0.9) * 32767
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(SAMPLE_BYTES)
+        out.setframerate(SAMPLE_RATE_HZ)
+        out.writeframes(samples.astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def main() -> None:
+    """Read a job from standard input; print its figures as the last line."""
+    print(json.dumps(Member(json.loads(sys.stdin.read())).measure()))
+
+
+if __name__ == "__main__":
+    main()
