@@ -12,9 +12,10 @@ from playhead.engine.profile import Profile
 from playhead.engine.runner import PROMPT_POSITIONS, Runner
 
 if TYPE_CHECKING:
-    from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+    from playhead.engine.cuda_runner import CudaRunner
     from playhead.engine.cuda_state import StateSizes
     from playhead.engine.cuda_weights import CodecWeights, FrameWeights
+    from playhead.engine.graphs import GraphSizes
 
 
 def device_runner(model: Model, profile: Profile) -> Runner:
@@ -78,8 +79,7 @@ def state_sizes(profile: Profile) -> "StateSizes":
 
 def graph_sizes(profile: Profile) -> "GraphSizes":
     """Return the shapes that a profile has captured."""
-    from playhead.engine.cuda_runner import GraphSizes
-    from playhead.engine.graphs import pick_size
+    from playhead.engine.graphs import GraphSizes, pick_size
 
     rows = pick_size(profile.frame_batches, profile.max_rows)
     batches = tuple(size for size in profile.frame_batches if size <= rows)

@@ -99,6 +99,15 @@ class Joins:
                 t.carry[slot] = self._frame_rows(reference[-1:])[0]
         return to_run
 
+    def references(self, slots: Sequence[int]) -> dict[int, NDArray[np.int16]]:
+        """Return the reference codes of slots that begin a stream, where their voice has one."""
+        starts = {slot: self.starts[slot] for slot in slots}
+        return {
+            slot: start.prompt.reference
+            for slot, start in starts.items()
+            if start.new_stream and not start.joined and start.prompt.reference is not None
+        }
+
     def stored_rows(self, prompt: Prompt) -> int:
         """Return how many rows of a prompt are in the store."""
         entry = self._entries.get(prompt.constant_key)

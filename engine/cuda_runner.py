@@ -23,15 +23,15 @@ from playhead.engine.admission import StepCosts
 from playhead.engine.cuda_codec import CodecBody, held_values
 from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
 from playhead.engine.cuda_joins import Joins, SlotStart
+from playhead.engine.cuda_reference import CACHE_BYTES, References
 from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState, memory_table
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights
 from playhead.engine.errors import TextTooLong
 from playhead.engine.flight import Flight
 from playhead.engine.graphs import (
-    CODEC_FRAMES,
-    FRAME_BATCHES,
     Body,
     DeviceEvent,
+    GraphSizes,
     PinnedRing,
     Recorder,
     codec_sizes,
@@ -54,18 +54,6 @@ JOINS_IN_FLIGHT = 3
 TIMED_REPLAYS = 5
 CODEC_PIECES = 4
 """Most replays of one codec flight."""
-PROMPT_ROWS = (16, 64, 256)
-"""Rows of the captured prompt graphs; longer prompts run in pieces."""
-
-
-@dataclass(frozen=True, slots=True)
-class GraphSizes:
-    """Which shapes are captured."""
-
-    frame_batches: tuple[int, ...] = FRAME_BATCHES
-    codec_frames: tuple[int, ...] = CODEC_FRAMES
-    prompt_rows: tuple[int, ...] = PROMPT_ROWS
-    max_codec_streams: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +108,8 @@ class CudaRunner:
         log.info("device memory planned:\n%s", memory_table(self.memory()))
         with torch.inference_mode():
             self._capture_all()
+        replays = {size: replay for size, (replay, _) in self.codec_replays.items()}
+        self._references = References(self._codec, replays, self._codec_input)
         if self._on_device:
             self._warm()
         self.captures_at_start = self.captures
@@ -158,6 +148,7 @@ class CudaRunner:
             f"talker keys and values, {self._sizes.pool_pages} pages": t.cache.nbytes,
             "slots": sum(x.nbytes for x in (t.carry, t.wholes, t.reals, t.seen, t.page_table)),
             "codec state": c.pasts.nbytes + c.ring.nbytes,
+            "codec states behind references, at most": CACHE_BYTES,
             "frame buffers": self.buffers.num_bytes,
             "codec buffers": self._arena.values.nbytes + self._samples.nbytes + self._record.nbytes,
         }
@@ -237,8 +228,8 @@ class CudaRunner:
         if prompt.num_rows > self._sizes.prompt_positions:
             raise TextTooLong(
                 f"the prompt takes {prompt.num_rows} rows, allowed are "
-                f"{self._sizes.prompt_positions}; shorten the instruction, or the text of one "
-                "full-text request"
+                f"{self._sizes.prompt_positions}; shorten the instruction, the voice's "
+                "reference, or the text of one full-text request"
             )
         # One position more: a row that ends may run a surplus frame before the host knows.
         positions = prompt.num_rows + self._sizes.segment_frames + 1
@@ -258,6 +249,7 @@ class CudaRunner:
         with device_faults(), self._on(self._recorder):
             if len(self._marks) == JOINS_IN_FLIGHT and self._marks[0] is not None:
                 self._marks[0].synchronize()  # its settings are about to be overwritten
+            references = self._joins.references(slots)
             for slot, first, last in self._joins.join(slots):
                 self._run_prompt(slot, first, last)
                 self._joins.keep_prefix(slot, last)
@@ -265,6 +257,10 @@ class CudaRunner:
             # speech decodes without one and has to wait.
             self._marks.append(self._mark(self._recorder))
             self._joined.update(dict.fromkeys(slots, self._marks[-1]))
+        for slot, reference in references.items():
+            self._after_join(slot)
+            with device_faults(), self._on(self._codec_recorder):
+                self._references.start(slot, reference)
 
     def _run_prompt(self, slot: int, first: int, last: int) -> None:
         """Run prompt rows first..last - 1 of one slot in captured pieces."""
@@ -334,9 +330,7 @@ class CudaRunner:
         """
         num_streams, num_frames, _ = codes.shape
         for slot in self._joined.keys() & set(slots) if self._joined else ():
-            event = self._joined.pop(slot)
-            if event is not None and self._codec_recorder.stream is not None:
-                self._codec_recorder.stream.wait_event(event)
+            self._after_join(slot)
         pieces: list[_Piece] = []
         with device_faults(), self._on(self._codec_recorder):
             at, began = 0, self._mark(self._codec_recorder)
@@ -364,6 +358,12 @@ class CudaRunner:
             return CodecResult(pcm, broken)
 
         return Flight(finish, event, began)
+
+    def _after_join(self, slot: int) -> None:
+        """Let the codec's stream wait for the join of a slot."""
+        event = self._joined.pop(slot)
+        if event is not None and self._codec_recorder.stream is not None:
+            self._codec_recorder.stream.wait_event(event)
 
     def _replay_codec(
         self, slots: Sequence[int], codes: NDArray[np.int16]

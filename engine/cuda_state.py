@@ -165,6 +165,17 @@ class CodecState:
         self.ring = like.new_zeros(shape)
         self.frames = torch.zeros(num_slots, dtype=torch.int32, device=like.device)
 
+    def read(self, slot: int) -> Tensor:
+        """Copy a slot's past out, flat."""
+        return torch.cat([self.pasts[slot], self.ring[:, slot].flatten()])
+
+    def write(self, slot: int, past: Tensor, num_frames: int) -> None:
+        """Put a past that `read` took behind `num_frames` frames into a slot."""
+        row, ring = self.pasts[slot], self.ring[:, slot]
+        row.copy_(past[: row.numel()])
+        ring.copy_(past[row.numel() :].view(ring.shape))
+        self.frames[slot] = num_frames
+
 
 def _pasts(weights: CodecWeights) -> list[Past]:
     """List the convolutions with history in the order the graph runs them."""

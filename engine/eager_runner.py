@@ -1,7 +1,6 @@
 """EagerRunner: runs batches of slots eagerly on one torch device; what it launches has landed."""
 
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from playhead.engine.models.sampling import BatchSampling
 from playhead.engine.models.talker import TalkerCache
 from playhead.engine.profile import Profile
 from playhead.engine.runner import PROMPT_POSITIONS, CodecResult, FrameResult
+from playhead.engine.tensor_cache import TensorCache
 from playhead.engine.units import CODEBOOKS, to_pcm
 
 PREFIX_CACHE_BYTES = 64 << 20
@@ -42,29 +42,6 @@ class _Slot:
     segment_frames: int = 0
     frames: int = 0
     """Frames of the utterance so far: the noise counter."""
-
-
-class _TensorCache:
-    """Tensors by what they were made of, bounded by bytes, least recently used out first."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._rows: OrderedDict[Hashable, Tensor] = OrderedDict()
-        self._limit_bytes = limit_bytes
-        self._held_bytes = 0
-
-    def get(self, key: Hashable) -> Tensor | None:
-        rows = self._rows.get(key)
-        if rows is not None:
-            self._rows.move_to_end(key)
-        return rows
-
-    def put(self, key: Hashable, rows: Tensor) -> None:
-        if rows.nbytes > self._limit_bytes:
-            return
-        self._rows[key] = rows
-        self._held_bytes += rows.nbytes
-        while self._held_bytes > self._limit_bytes:
-            self._held_bytes -= self._rows.popitem(last=False)[1].nbytes
 
 
 class EagerRunner:
@@ -96,9 +73,9 @@ class EagerRunner:
             )
             self._codec_state = model.codec.new_state(num_slots)
         self._slots: dict[int, _Slot] = {}
-        self._prefixes = _TensorCache(prefix_cache_bytes)
+        self._prefixes = TensorCache(prefix_cache_bytes)
         """Talker keys and values of constant prompt rows."""
-        self._references = _TensorCache(REFERENCE_CACHE_BYTES)
+        self._references = TensorCache(REFERENCE_CACHE_BYTES)
         """The codec's past behind references."""
         self._batch: tuple[tuple[int, ...], BatchSampling, Tensor] | None = None
 

@@ -6,6 +6,7 @@ Engine thread only.
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,9 +23,21 @@ CODEC_FRAMES = (1, 2, 4, 8)
 CODEC_STREAMS = (1, 4, 8, 16, 32, 64, 128, 256)
 CODEC_ROW_FRAMES = 512
 """Most streams times frames of one codec graph."""
+PROMPT_ROWS = (16, 64, 256)
+"""Rows of the captured prompt graphs; longer prompts run in pieces."""
 _WARM_RUNS = 2
 
 Body = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSizes:
+    """Which shapes are captured."""
+
+    frame_batches: tuple[int, ...] = FRAME_BATCHES
+    codec_frames: tuple[int, ...] = CODEC_FRAMES
+    prompt_rows: tuple[int, ...] = PROMPT_ROWS
+    max_codec_streams: int = 256
 
 
 @contextlib.contextmanager

@@ -42,16 +42,13 @@ class BpeBorders:
     def cut_before(self, text: str, at: int) -> bool:
         """Say whether the ids before `at` and from it on never depend on each other.
 
-        False where the character at `at` could still be composed with what follows.
+        False where either character was or could still be composed with a mark: its bytes are
+        not those that are written.
         """
         left, right = text[at - 1], text[at]
         if not (_FIRST <= left <= _LAST and _FIRST <= right <= _LAST):
             return False
-        if (
-            at + 1 == len(text)
-            or unicodedata.combining(text[at + 1])
-            or unicodedata.combining(right)
-        ):
+        if at + 1 == len(text) or any(map(unicodedata.combining, text[at - 1 : at + 2])):
             return False
         before, behind = left.encode(), right.encode()
         return not any(

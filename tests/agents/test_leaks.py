@@ -39,6 +39,7 @@ def no_audio_of_the_cancelled(real_engine: RealEngine) -> bool:
     return True
 
 
+@pytest.mark.slow
 async def test_many_turns_interrupts_and_cancels_over_one_connection() -> None:
     async with serving() as engine:
         port = urlsplit(engine.url).port

@@ -110,14 +110,14 @@ async def test_a_draining_worker_ends_with_its_last_room_and_takes_no_other(
         ):
             for person in (ann, bob):
                 await person.until(lambda person=person: person.worker, 30)
-                await person.say("This goes on while the other room ends. " * 2, "r1")
-                await person.told("r1", "started")
+            await bob.say("This goes on while the other room ends. " * 3, "r1")
+            await bob.told("r1", "started")
             running.process.send_signal(signal.SIGTERM)
             await running.until(lambda: ready(running.port)[0] == 503)
             await ann.leave()
             async with Person(livekit_server, f"{room_name}-3", "cy") as late:
                 end = await bob.end_of("r1")
                 assert late.worker is None
-            assert end["type"] == "finished" and end["heard_text"].count("other room") == 2
+            assert end["type"] == "finished" and end["heard_text"].count("other room") == 3
         await running.until(lambda: running.process.poll() is not None)
     assert running.process.returncode == 0

@@ -197,6 +197,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_import_and_construction_need_no_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH],

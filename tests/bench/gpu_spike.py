@@ -28,10 +28,10 @@ from tests.kernels.interpreter import ON_DEVICE, use_interpreter
 use_interpreter()
 
 from playhead.engine.cuda_frame import FrameBody  # noqa: E402
-from playhead.engine.cuda_runner import CudaRunner, GraphSizes  # noqa: E402
+from playhead.engine.cuda_runner import CudaRunner  # noqa: E402
 from playhead.engine.cuda_state import StateSizes  # noqa: E402
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights  # noqa: E402
-from playhead.engine.graphs import Recorder  # noqa: E402
+from playhead.engine.graphs import GraphSizes, Recorder  # noqa: E402
 from playhead.engine.models.config import ModelConfig  # noqa: E402
 from playhead.kernels.sampler import POSITION  # noqa: E402
 from tests.bench import spike_compile, spike_tune  # noqa: E402

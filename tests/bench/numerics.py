@@ -29,11 +29,11 @@ from tests.kernels.interpreter import ON_DEVICE, use_interpreter
 use_interpreter()
 
 from playhead.engine.cuda_frame import FrameBody, FrameBuffers, Probe  # noqa: E402
-from playhead.engine.cuda_runner import CudaRunner, GraphSizes  # noqa: E402
+from playhead.engine.cuda_runner import CudaRunner  # noqa: E402
 from playhead.engine.cuda_state import StateSizes  # noqa: E402
 from playhead.engine.cuda_weights import fold_codec, fold_frame  # noqa: E402
 from playhead.engine.eager_runner import EagerRunner  # noqa: E402
-from playhead.engine.graphs import Body, Recorder  # noqa: E402
+from playhead.engine.graphs import Body, GraphSizes, Recorder  # noqa: E402
 from playhead.engine.models.config import ModelConfig  # noqa: E402
 from playhead.engine.units import CODEBOOKS  # noqa: E402
 from playhead.worker.bench.result import device_label, write_result  # noqa: E402

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
 from playhead.engine.eager_runner import EagerRunner
+from playhead.engine.graphs import GraphSizes
 from playhead.engine.models.config import ModelConfig
 from playhead.engine.models.loader import Model
 from playhead.engine.models.prompt import Prompt, build_prompt

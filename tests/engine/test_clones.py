@@ -68,6 +68,7 @@ def alone(folder: Path) -> Alone:
     return Alone(digests, codes, [speaker.pcm(f"r{n}") for n in every])
 
 
+@pytest.mark.slow
 def test_codes_when_sixteen_clones_speak_at_once(speaker: Speaker, alone: Alone) -> None:
     ids = [f"r{n}" for n in range(NUM_VOICES)]
     for number, request_id in enumerate(ids):
@@ -81,6 +82,7 @@ def test_codes_when_sixteen_clones_speak_at_once(speaker: Speaker, alone: Alone)
         assert np.abs(ours.astype(int) - wanted).max() <= 2, f"samples of voice {number}"
 
 
+@pytest.mark.slow
 def test_codes_when_clones_come_and_go(speaker: Speaker, alone: Alone) -> None:
     """64 requests, 12 at a time, every third cancelled midway; slots are used again and again."""
     draw = np.random.RandomState(5)

@@ -143,6 +143,7 @@ def test_codes_when_open_text_comes_in_other_pieces(speaker: Speaker) -> None:
     assert (np.stack(speaker.runner.codes[7]) == ours).all()
 
 
+@pytest.mark.slow
 def test_text_when_complete_is_laid_out_at_once(speaker: Speaker) -> None:
     text = "Hello. Test!"
     speaker.engine.post(Submit("r", "anna", text=text, closed=True, live=False, max_frames=300))

@@ -79,6 +79,7 @@ def test_words_come_before_or_with_their_audio() -> None:
     assert known_s > 0
 
 
+@pytest.mark.slow
 def test_same_seed_two_listeners_give_other_chunks_and_the_same_pcm(alone: Driver) -> None:
     driver = Driver()
     driver.submit(spoken(request_id="fast"))
@@ -101,6 +102,7 @@ def test_other_seed_gives_other_speech(alone: Driver) -> None:
     assert not np.array_equal(driver.pcm("a"), alone.pcm("a"))
 
 
+@pytest.mark.slow
 def test_chunks_grow_with_slack_and_never_exceed_it() -> None:
     driver = Driver()
     driver.submit(spoken(SHORT * 2))
@@ -112,6 +114,7 @@ def test_chunks_grow_with_slack_and_never_exceed_it() -> None:
     assert sum(sizes[:first_large]) >= 3, f"a chunk of 3 frames after {sizes[:first_large]}"
 
 
+@pytest.mark.slow
 def test_hold_back_bounds_what_is_made_ahead() -> None:
     profile = Profile()
     driver = Driver(profile)
@@ -201,6 +204,7 @@ def test_cancel_frees_the_slot_within_a_step_and_nothing_follows() -> None:
     assert driver.results["a"] == results
 
 
+@pytest.mark.slow
 def test_live_stream_beside_offline_one_is_unchanged(alone: Driver) -> None:
     driver = Driver()
     driver.submit(spoken("Offline work fills spare rows only. " * 2, "file", live=False))
@@ -292,6 +296,7 @@ def test_max_frames_ends_with_length() -> None:
     assert driver.done("a").num_frames == 7
 
 
+@pytest.mark.slow
 def test_long_text_goes_on_in_new_segments_and_keeps_every_word() -> None:
     text = "This is one sentence of a long story. " * 6
     driver = Driver(Profile(segment_frames=60))
@@ -302,6 +307,7 @@ def test_long_text_goes_on_in_new_segments_and_keeps_every_word() -> None:
     assert driver.listeners["a"].gaps == []
 
 
+@pytest.mark.slow
 def test_text_without_a_full_stop_is_cut_at_a_word() -> None:
     text = "word and " * 30
     driver = Driver(Profile(segment_frames=60))
@@ -356,6 +362,7 @@ def test_failed_step_ends_its_request_and_the_engine_goes_on(broken: str) -> Non
     assert driver.done("b").reason == "stop"
 
 
+@pytest.mark.slow
 def test_trace_of_the_same_commands_is_identical() -> None:
     def run() -> list[object]:
         driver = Driver()

@@ -1,10 +1,13 @@
 """Who gets a slot of the real engine: full houses, speculative and offline requests."""
 
+import pytest
+
 from playhead.engine.messages import Failed, Refused
 from playhead.engine.profile import Profile
 from tests.engine.driver import Driver, spoken
 
 
+@pytest.mark.slow
 def test_full_house_is_refused_with_a_time_to_retry() -> None:
     driver = Driver(Profile(max_streams=2))
     for name in "abc":
@@ -43,6 +46,7 @@ def test_speculative_request_that_is_heard_is_a_live_one() -> None:
     assert driver.engine.metrics.live == 0
 
 
+@pytest.mark.slow
 def test_offline_requests_leave_slots_for_calls() -> None:
     driver = Driver(Profile(max_streams=4))
     for name in "abc":

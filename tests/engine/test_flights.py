@@ -74,6 +74,7 @@ def alone() -> Driver:
     return driver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", ALL)
 def test_speech_is_the_same_however_long_batches_fly(alone: Driver, times: Times) -> None:
     driver = FlyingDriver(times, Profile(busy_limit=1.0))
@@ -137,6 +138,7 @@ def test_nothing_of_an_old_stream_is_heard_in_the_next_one_of_its_slot(times: Ti
     driver.settled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [QUICK, SLOW_CODEC, SLOW, UNSTEADY])
 @pytest.mark.parametrize("live", [True, False])
 def test_an_end_found_a_batch_late_loses_no_row_and_adds_no_sample(
@@ -193,6 +195,7 @@ def test_end_of_speech_near_the_limit_is_told_alike(times: Times, past: int) -> 
     assert run(times) == run(AT_ONCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [QUICK, SLOW, UNSTEADY])
 def test_segments_go_on_in_flight(times: Times) -> None:
     text = "This is one sentence of a long story. " * 5

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
 from playhead.engine.eager_runner import EagerRunner
+from playhead.engine.graphs import GraphSizes
 from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Prompt, build_prompt
@@ -108,6 +109,7 @@ def test_a_fourth_join_waits_until_the_device_has_read_the_first(
     monkeypatch.setattr(
         runner._joins, "join", lambda slots: waited.append(f"join {slots[0]}") or []
     )
+    monkeypatch.setattr(runner._joins, "references", lambda slots: {})
 
     class Mark:
         def __init__(self, number: int) -> None:

@@ -54,6 +54,7 @@ def _bits(seen: Tensor) -> Tensor:
     return ((seen[:, :, None] >> torch.arange(32, device=seen.device)) & 1).bool().flatten(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_codebook_zero_matches_twin(dtype: torch.dtype) -> None:
     slots, reals, wholes, seen = _state()

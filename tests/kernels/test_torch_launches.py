@@ -14,10 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from playhead.engine.cuda_frame import FrameBody, PromptBody
-from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
 from playhead.engine.eager_runner import EagerRunner
+from playhead.engine.graphs import GraphSizes
 from playhead.engine.messages import Sampling
 from playhead.engine.models.code_predictor import code_predictor_shapes
 from playhead.engine.models.codec import codec_shapes

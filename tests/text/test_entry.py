@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -176,6 +176,7 @@ def test_scripts_stream_token_by_token(chinese_bpe: QwenBpeFrontEnd, name: str) 
 
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(st.sampled_from(CHINESE + "。，的がか\u3099ば a1"), max_size=24))
+@example(text="か\u3099あa")  # a composed character on the left of a border
 def test_ideographs_have_the_same_ids_however_they_come(
     chinese_bpe: QwenBpeFrontEnd, text: str
 ) -> None:

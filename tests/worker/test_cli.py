@@ -50,6 +50,7 @@ def test_worker_without_keys_says_what_to_set() -> None:
     assert "LIVEKIT_API_KEY" in done.stderr and "playhead demo" in done.stderr
 
 
+@pytest.mark.slow
 def test_worker_is_not_restarted_when_its_profile_is_wrong() -> None:
     keys = {"LIVEKIT_API_KEY": "k", "LIVEKIT_API_SECRET": "s"}
     done = run("worker", "--profile", "nope", **keys)

@@ -39,6 +39,7 @@ def test_here_everything_needed_is_there(capsys: pytest.CaptureFixture[str]) -> 
     assert "cpu on cpu" in told and "embedded English voice" in told
 
 
+@pytest.mark.slow
 def test_a_missing_part_is_named_with_what_to_do_and_the_code_is_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

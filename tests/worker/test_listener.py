@@ -66,6 +66,7 @@ async def test_reports_are_windows_that_the_speaker_accepts() -> None:
     assert ReceiverReport(**report).problem() is None
 
 
+@pytest.mark.slow
 async def test_reports_go_out_lossy_four_times_a_second() -> None:
     room = FakeRoom()
     task = asyncio.create_task(

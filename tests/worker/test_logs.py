@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from playhead.worker.logs import JsonFormatter
 
 
@@ -43,6 +45,7 @@ def test_an_error_comes_along() -> None:
     assert "ValueError: broke" in str(body["error"])
 
 
+@pytest.mark.slow
 def test_every_line_of_a_command_is_json_when_asked() -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("LIVEKIT_", "PLAYHEAD_"))}
     keys = {"LIVEKIT_API_KEY": "k", "LIVEKIT_API_SECRET": "s"}

@@ -21,6 +21,7 @@ def routed() -> None:
     assert sdk_routing.install(), "the pinned SDK version is known"
 
 
+@pytest.mark.slow
 async def test_ticks_keep_their_phase_when_probed_again() -> None:
     """Most of eight probes agree to a millisecond; on a busy machine not at every try."""
     source = make_source()

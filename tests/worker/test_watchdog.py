@@ -30,6 +30,7 @@ LONG = "This sentence is said again and again, until somebody stops it. " * 16
 # -- the parts
 
 
+@pytest.mark.slow
 def test_watchdog_barks_once_and_only_at_a_step_that_lasts() -> None:
     looks: list[float] = []
     barked: list[float] = []

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -142,22 +141,6 @@ async def test_worker_serves_again_when_the_server_restarted(
             end = await speaks(server.access, room_name + "-again")
             assert end["heard_text"] == SAID
             assert running.child("worker", "--no-supervise").pid == pid
-
-
-async def test_live_speech_is_heard_to_its_end_when_the_worker_drains(
-    livekit_server: Access, room_name: str, tmp_path: Path
-) -> None:
-    async with worker(livekit_server, tmp_path) as running:
-        async with Person(livekit_server, room_name, "ann") as ann:
-            await ann.until(lambda: ann.worker, 30)
-            await ann.say(f"{SAID} " * 3, "r1")
-            await ann.told("r1", "started")
-            running.process.send_signal(signal.SIGTERM)
-            end = await ann.end_of("r1")
-            assert ready(running.port)[0] == 503
-        await running.until(lambda: running.process.poll() is not None)
-    assert end["type"] == "finished" and end["heard_text"].count("again") == 3
-    assert running.process.returncode == 0
 
 
 async def test_rooms_outlive_their_engine_when_it_is_a_process(

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from playhead.engine.cuda_frame import FrameBody, Probe
-from playhead.engine.cuda_runner import CudaRunner, GraphSizes
+from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
+from playhead.engine.graphs import GraphSizes
 from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model
 from playhead.engine.models.prompt import build_prompt

@@ -51,6 +51,7 @@ def test_busy_time_is_steps_times_their_length() -> None:
     assert engine_busy_s(before, after) == pytest.approx(0.6)
 
 
+@pytest.mark.slow
 def test_a_chart_has_a_line_for_each_prefix_and_percentile(tmp_path: Path) -> None:
     figures = {
         f"{prefix}first_pcm_{percentile}_ms_{rate}rps": 10.0 + rate

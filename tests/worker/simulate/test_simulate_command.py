@@ -15,7 +15,7 @@ def test_a_small_fleet_writes_its_figures(
     assert main(["simulate", *flags, "--out", str(tmp_path)]) == 0
     told = json.loads((tmp_path / "simulate-none.json").read_text())
     figures = told["figures"]
-    assert told["command"].startswith("playhead ")
+    assert told["command"].startswith("playhead")
     assert figures["fleet_2gpus_calls"] > 10
     assert figures["fleet_2gpus_underruns"] == 0
     assert 5.0 < figures["fleet_2gpus_p95_ms"] < 60.0  # virtual time: no machine changes it
