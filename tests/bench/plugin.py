@@ -1,8 +1,9 @@
 """What the LiveKit Agents plugin costs and leaves behind, on this CPU with the embedded voice.
 
-    PYTHONPATH=. .venv/bin/python -m tests.bench.plugin [overhead] [leaks] [words] [peer]
+    PYTHONPATH=. .venv/bin/python -m tests.bench.plugin [overhead] [leaks] [words] [onset] [peer]
 
 `overhead` is measured with the embedded voice and again with stored speech for an engine (replay);
+`onset` says a word 20 times, 5 s apart, in a real room, and looks what is left of its beginning;
 `peer` runs LiveKit Agents' own TTS tests, as they are; docs/plugin.md says where to get them.
 Merges into `results/plugin-cpu.json`, and names what is missing there; run it on an idle machine.
 """
@@ -28,10 +29,12 @@ from playhead.engine.engine import Engine
 from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.messages import Command, Pcm, Result, Submit
 from playhead.worker.client import EngineClient
+from playhead.worker.demo.server import LocalServer
 from playhead.worker.thread_carrier import ThreadCarrier
 from tests.agents.conftest import admits_always
 from tests.agents.endurance import Leaks, cancel, interrupt, take_turns, watch
 from tests.agents.fakes import RealTimeSink, ScriptedLLM, WatchedCarrier, session_of, until
+from tests.agents.test_room_track import turns_heard
 from tests.bench.result import write_result
 from tests.engine.driver import recording
 from tests.worker.http.conftest import Launcher, end
@@ -47,6 +50,7 @@ FIGURES = (
 )
 """What the file holds once every part has run; the others are for the reader."""
 TURNS = 60
+ONE_WORD_TURNS = 20
 REPLY = "Take the second left after the bridge."
 NEED_A_NETWORK = 2
 """Tests of the peer's nine that break a network: they can't apply to an engine in the process."""
@@ -205,6 +209,20 @@ def measure_leaks() -> dict[str, float]:
     }
 
 
+def measure_onset() -> dict[str, float]:
+    """Hear one-word turns after 5 s of silence each."""
+    server = LocalServer()
+    server.start()
+    try:
+        turns = asyncio.run(turns_heard(server.access, "onset", [5.0] * ONE_WORD_TURNS))[1:]
+    finally:
+        server.stop()
+    return {
+        "onset_energy_least_percent": 100 * min(turn.share_of_onset() for turn in turns),
+        "onset_error_most_ms": 1000 * max(abs(turn.late_s()) for turn in turns),
+    }
+
+
 def measure_peer(folder: Path, toxiproxy: Path, packages: Path) -> dict[str, float]:
     """Run the peer's file in this process's way and over the wire."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -240,7 +258,7 @@ def run_peer(folder: Path, packages: Path, url: str) -> tuple[int, int]:
 def main() -> None:
     """Measure what was asked for and write it down."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", default=["overhead", "leaks", "words"])
+    parser.add_argument("what", nargs="*", default=["overhead", "leaks", "words", "onset"])
     parser.add_argument("--peer", type=Path, help="a checkout of livekit/agents")
     parser.add_argument("--toxiproxy", type=Path, help="the built server")
     parser.add_argument(
@@ -257,6 +275,8 @@ def main() -> None:
 
         measured = word_times.measure()
         figures |= {name: measured[name] for name in FIGURES if name in measured}
+    if "onset" in args.what:
+        figures |= measure_onset()
     if "peer" in args.what:
         figures |= measure_peer(args.peer, args.toxiproxy, args.packages)
     for name, value in figures.items():
