@@ -19,8 +19,8 @@ BETWEEN_S = [5.0, *[1.0] * 8]
 """The track is never idle, it sends silence: how long the pause is makes no difference."""
 ONSET_S = 0.1
 LEAST_ENERGY = 0.9
-FIRST_ENERGY = 0.25
-"""A receiver that just began fades its first packets in; a lost beginning leaves nothing."""
+FLOOR_ENERGY = 0.6
+"""Of the first turn, whose packets a receiver that just began may fade in, and of a stalled one."""
 STALLS = 1
 """Turns that may meet a stall of a busy machine, which the receiver conceals."""
 ONSET_ERROR_S = 0.03
@@ -32,7 +32,7 @@ async def test_one_word_replies_keep_their_first_sample(
 ) -> None:
     turns = await turns_heard(livekit_server, room_name, BETWEEN_S)
     shares = [turn.share_of_onset() for turn in turns]
-    assert shares[0] >= FIRST_ENERGY and sorted(shares[1:])[STALLS] >= LEAST_ENERGY, shares
+    assert min(shares) >= FLOOR_ENERGY and sorted(shares[1:])[STALLS] >= LEAST_ENERGY, shares
     off_s = sorted(abs(turn.late_s()) for turn in turns)
     assert off_s[-1 - STALLS] <= ONSET_ERROR_S, off_s
 
