@@ -21,6 +21,8 @@ class Clones:
     def __init__(self, model: Model, store: VoiceStore) -> None:
         """Take a checkpoint, which need not be one that clones, and the store."""
         self._model = model
+        if model.config.kind == "base" and model.config.speaker is not None:
+            assert model.voice_fingerprint  # reads weights: not within the first clone's step
         self._store = store
         self._kept: OrderedDict[str, Clone] = OrderedDict()
 

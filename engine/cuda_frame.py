@@ -17,39 +17,9 @@ from playhead.engine.models.config import MIN_FRAMES
 from playhead.engine.units import CODEBOOKS
 from playhead.kernels import attention
 from playhead.kernels.launches import TRITON, Launches
-from playhead.kernels.predictor import PredictorPlan, PredictorScratch, predict_codes
-from playhead.kernels.skinny import SkinnyPlan, SkinnyScratch, skinny_product
 
 INPUT_ROWS = 3
 """Rows of the host's input block [3, rows] int32: slot, text id, flags (sampler.MAY_END)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerPlan:
-    """Who computes a layer's two long products: the library (None) or skinny.py, and how."""
-
-    out: SkinnyPlan | None = None
-    down: SkinnyPlan | None = None
-    """With a plan the gated activation is part of the product."""
-
-
-LIBRARY = LayerPlan()
-SKINNY_ROWS = 128
-"""Most rows of a skinny product: beyond, the library is at the bandwidth of the weights."""
-
-
-PERSISTENT_ROWS = 64
-"""Most rows of the persistent predictor."""
-
-
-@dataclass(frozen=True, slots=True)
-class FramePlan:
-    """Plans of both stacks; the default leaves every product to the library."""
-
-    talker: LayerPlan = LIBRARY
-    predictor: LayerPlan = LIBRARY
-    persistent: PredictorPlan | None = None
-    """How the whole predictor runs as one launch; None: as a launch each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +38,10 @@ class _StackBuffers:
     def __init__(self, weights: StackWeights, rows: int, like: Tensor) -> None:
         c = weights.config
         self.x = like.new_empty(rows, c.hidden)
-        self.y = like.new_empty(rows, c.hidden)
         self.qkv = like.new_empty(rows, (c.num_heads + 2 * c.num_kv_heads) * c.head_dim)
         self.mixed = like.new_empty(rows, c.num_heads * c.head_dim)
         self.gate_up = like.new_empty(rows, 2 * c.intermediate)
         self.gated = like.new_empty(rows, c.intermediate)
-        # Eight splits of any product of a stack fit.
-        top = max(64, min(rows, SKINNY_ROWS))
-        self.scratch = SkinnyScratch(8 * top * c.hidden, c.hidden // 8, like)
 
 
 class FrameBuffers:
@@ -98,9 +64,6 @@ class FrameBuffers:
         self.unit = like.new_empty(max_rows, weights.talker.config.hidden)
         self.logits = like.new_empty(max_rows, weights.head.shape[0])
         self.own_logits = like.new_empty(max_rows, weights.num_codes)
-        self.persistent = None
-        if weights.packed is not None:
-            self.persistent = PredictorScratch(weights.packed, min(max_rows, PERSISTENT_ROWS))
         self.codes = torch.zeros(max_rows, CODEBOOKS + 1, dtype=torch.int32, device=device)
         """The record of a frame: 16 codes and whether the row has ended."""
         shape = (own.num_layers, max_rows, 2, own.num_kv_heads, CODEBOOKS, own.head_dim)
@@ -114,9 +77,8 @@ class FrameBuffers:
     @property
     def num_bytes(self) -> int:
         """Device memory of all buffers."""
-        holders = (self, self.talker, self.predictor, self.scratch)
-        held = (*holders, self.talker.scratch, self.predictor.scratch, self.persistent)
-        values = [value for holder in held if holder for value in vars(holder).values()]
+        held = (self, self.talker, self.predictor, self.scratch)
+        values = [value for holder in held for value in vars(holder).values()]
         return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
 
@@ -124,14 +86,9 @@ class _TalkerBody:
     """The talker over `rows` rows of the shared buffers; x in, x out in place."""
 
     def __init__(
-        self,
-        weights: FrameWeights,
-        state: TalkerState,
-        buffers: FrameBuffers,
-        rows: int,
-        plan: LayerPlan = LIBRARY,
+        self, weights: FrameWeights, state: TalkerState, buffers: FrameBuffers, rows: int
     ) -> None:
-        self._weights, self._state, self._rows, self._plan = weights, state, rows, plan
+        self._weights, self._state, self._rows = weights, state, rows
         self._b, self._scratch, self._k = buffers.talker, buffers.scratch, buffers.launches
         self.slots = buffers.inputs[:rows]
         self.positions = buffers.positions[:rows]
@@ -142,7 +99,7 @@ class _TalkerBody:
         for index, layer in enumerate(self._weights.talker.layers):
             self._k.project(b.x[:n], layer.qkv, b.qkv[:n])
             self._attend(index, layer, append)
-            finish_layer(layer, b, b.x[:n], c.rms_eps, self._plan, self._k)
+            finish_layer(layer, b, b.x[:n], c.rms_eps, self._k)
 
     def _attend(self, index: int, layer: LayerWeights, append: bool) -> None:
         stack, b, n, state = self._weights.talker, self._b, self._rows, self._state
@@ -158,25 +115,14 @@ class _TalkerBody:
         )  # fmt: skip
 
 
-def finish_layer(
-    layer: LayerWeights, b: _StackBuffers, x: Tensor, eps: float, plan: LayerPlan, k: Launches
-) -> None:
+def finish_layer(layer: LayerWeights, b: _StackBuffers, x: Tensor, eps: float, k: Launches) -> None:
     """Run a layer from its mixed heads to its output: x [N, hidden] is read and replaced."""
     n = x.shape[0]
-    few = n <= SKINNY_ROWS
-    skinny_down = plan.down is not None and few and isinstance(layer.down, Tensor)
-    # A sum into its own addend saves a copy of it; a gated product reads y while others write x.
-    y, wide = b.y[:n] if skinny_down else x, b.gate_up[:n]
-    if plan.out is not None and few and isinstance(layer.out, Tensor):
-        skinny_product(b.mixed[:n], layer.out, y, b.scratch, plan.out, x)
-    else:
-        k.project(b.mixed[:n], layer.out, y, x)
-    k.project(y, layer.gate_up, wide)
-    if plan.down is not None and few and isinstance(layer.down, Tensor):
-        skinny_product(wide, layer.down, x, b.scratch, plan.down, y, True, y, eps)
-    else:
-        k.gate_rows(wide, b.gated[:n], eps, y)
-        k.project(b.gated[:n], layer.down, x, y)
+    # A sum into its own addend saves the library a copy of it.
+    k.project(b.mixed[:n], layer.out, x, x)
+    k.project(x, layer.gate_up, b.gate_up[:n])
+    k.gate_rows(b.gate_up[:n], b.gated[:n], eps, x)
+    k.project(b.gated[:n], layer.down, x, x)
 
 
 class FrameBody:
@@ -188,14 +134,13 @@ class FrameBody:
         state: TalkerState,
         buffers: FrameBuffers,
         rows: int,
-        plan: FramePlan | None = None,
         probe: Probe | None = None,
     ) -> None:
-        """Cut the views; nothing runs. A probe sees launches a step, not the persistent one."""
+        """Cut the views; nothing runs."""
         self._probe = probe
         self._weights, self._state, self._buffers, self._rows = weights, state, buffers, rows
-        self._plan, self._k = plan or FramePlan(), buffers.launches
-        self._talker = _TalkerBody(weights, state, buffers, rows, self._plan.talker)
+        self._k = buffers.launches
+        self._talker = _TalkerBody(weights, state, buffers, rows)
         self._slots, self._text_ids, self._flags = buffers.inputs[: 3 * rows].view(3, rows)
 
     def run(self) -> None:
@@ -208,28 +153,13 @@ class FrameBody:
         self._talker.run(append=True)
         self._k.rms_norm_rows(b.talker.x[:n], b.unit[:n], w.talker.config.rms_eps)
         self._k.project(b.unit[:n], w.head, b.logits[:n])
-        if self._plan.persistent is not None and w.packed is not None and n <= PERSISTENT_ROWS:
-            self._predict_at_once(self._plan.persistent)
-        else:
-            self._predict()
+        self._predict()
         self._k.end_frame(
             b.codes[:n], w.code_rows, self._slots, s.carry, s.wholes, w.num_codes, s.last_position
         )
 
-    def _predict_at_once(self, plan: PredictorPlan) -> None:
-        """Choose all codes, the predictor as one launch."""
-        w, s, b, n = self._weights, self._state, self._buffers, self._rows
-        assert w.packed is not None and b.persistent is not None
-        rows = b.persistent.inputs[:n]
-        self._k.project(b.unit[:n], w.project, rows[:, 0], w.project_bias)
-        self._choose(0, b.logits[:n], rows[:, 1], None)
-        predict_codes(
-            w.packed, b.persistent, b.own_cache, self._slots, self._flags, s.reals, s.wholes,
-            s.seen, b.codes[:n], w.predictor.config.rms_eps, plan,
-        )  # fmt: skip
-
     def _predict(self) -> None:
-        """Choose all codes, a launch each step."""
+        """Choose all codes: two rows a stream at first, then one for each code."""
         w, b, n = self._weights, self._buffers, self._rows
         pairs = b.pairs[: 2 * n].view(n, 2, -1)
         self._k.project(b.unit[:n], w.project, pairs[:, 0], w.project_bias)
@@ -242,22 +172,22 @@ class FrameBody:
 
     def _pass(self, x: Tensor, position: int, new_rows: int) -> None:
         """Run the predictor over one position of every row, or over the first two."""
-        stack, b = self._weights.predictor, self._buffers
+        stack, b, k = self._weights.predictor, self._buffers, self._k
         c, p, n = stack.config, self._buffers.predictor, x.shape[0]
         for index, layer in enumerate(stack.layers):
-            self._k.project(x, layer.qkv, p.qkv[:n])
-            self._k.predictor_attention(
+            k.project(x, layer.qkv, p.qkv[:n])
+            k.predictor_attention(
                 p.qkv[:n], b.own_cache[index, : self._rows], layer.norms, stack.rope, p.mixed[:n],
                 position, new_rows, c.rms_eps, x,
             )  # fmt: skip
-            finish_layer(layer, p, x, c.rms_eps, self._plan.predictor, self._k)
+            finish_layer(layer, p, x, c.rms_eps, k)
 
     def _head(self, book: int, x: Tensor) -> None:
         """Score codebook `book` from rows x and choose it; its input row becomes the next x."""
-        b = self._buffers
-        self._k.project(x, self._weights.heads[book - 1], b.own_logits[: self._rows])
+        b, logits = self._buffers, self._buffers.own_logits[: self._rows]
+        self._k.project(x, self._weights.heads[book - 1], logits)
         into = b.predictor.x[: self._rows] if book < CODEBOOKS - 1 else None
-        self._choose(book, b.own_logits[: self._rows], into, x)
+        self._choose(book, logits, into, x)
 
     def _choose(
         self, book: int, logits: Tensor, into: Tensor | None, source: Tensor | None

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from playhead.engine.admission import StepCosts
 from playhead.engine.cuda_codec import CodecBody, held_values
 from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
 from playhead.engine.cuda_joins import Joins, SlotStart
 from playhead.engine.cuda_reference import CACHE_BYTES, References
+from playhead.engine.cuda_staging import CodecStaging, FrameStaging
 from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState, memory_table
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights
 from playhead.engine.errors import TextTooLong
@@ -32,7 +32,6 @@ from playhead.engine.graphs import (
     Body,
     DeviceEvent,
     GraphSizes,
-    PinnedRing,
     Recorder,
     codec_sizes,
     device_faults,
@@ -62,8 +61,8 @@ class _Piece:
 
     row: int
     first_frame: int
-    pcm: Tensor
-    broken: Tensor
+    pcm: NDArray[np.int16]
+    broken: NDArray[np.int16]
 
 
 class CudaRunner:
@@ -98,7 +97,6 @@ class CudaRunner:
         # Its flags have room for the widest graph, which may hold more than max_codec_streams.
         size = most * FRAME_SAMPLES + max(s for s, _ in self._codec_pairs)
         self._record = torch.zeros(size, dtype=torch.int16, device=self._device)
-        self._make_rings(rows, most)
         self.frame_replays: dict[int, Body] = {}
         self.codec_replays: dict[tuple[int, int], tuple[Body, CodecBody]] = {}
         self._prompts: dict[int, tuple[Body, PromptBody]] = {}
@@ -108,19 +106,18 @@ class CudaRunner:
         log.info("device memory planned:\n%s", memory_table(self.memory()))
         with torch.inference_mode():
             self._capture_all()
+        n, pin = IN_FLIGHT + 1, self._on_device
+        self._frame_staging = FrameStaging(
+            graphs.frame_batches, self.buffers.inputs, self.buffers.codes, n, pin
+        )
+        records = {size: body.record for size, (_, body) in self.codec_replays.items()}
+        self._codec_staging = CodecStaging(records, self._codec_input, CODEC_PIECES * n, pin)
         replays = {size: replay for size, (replay, _) in self.codec_replays.items()}
         self._references = References(self._codec, replays, self._codec_input)
         if self._on_device:
             self._warm()
         self.captures_at_start = self.captures
         """`captures` when the runner was made: later ones must never happen."""
-
-    def _make_rings(self, rows: int, most: int) -> None:
-        pin, n = self._on_device, IN_FLIGHT + 1
-        self._frame_inputs = PinnedRing(n, 3 * rows, torch.int32, pin)
-        self._frame_outputs = PinnedRing(n, rows * (CODEBOOKS + 1), torch.int32, pin)
-        self._codec_inputs = PinnedRing(CODEC_PIECES * n, most * (CODEBOOKS + 1), torch.int32, pin)
-        self._codec_outputs = PinnedRing(CODEC_PIECES * n, len(self._record), torch.int16, pin)
 
     @property
     def captures(self) -> int:
@@ -299,23 +296,20 @@ class CudaRunner:
         rows = pick_size(self._graphs.frame_batches, num)
         for slot in self._joined.keys() & set(slots) if self._joined else ():
             del self._joined[slot]
-        staged = self._frame_inputs.next()
-        block = staged.numpy()[: 3 * rows].reshape(3, rows)
-        block[:] = 0
-        block[0, :num], block[1, :num] = slots, text_ids
-        block[2, :num] = np.asarray(may_end, np.int32) * MAY_END
-        landing = self._frame_outputs.next()
-        size = rows * (CODEBOOKS + 1)
+        views = self._frame_staging.next(rows)
+        block = views.block
+        block[:, num:] = 0
+        block[0, :num], block[1, :num], block[2, :num] = slots, text_ids, may_end
+        block[2] *= MAY_END
         with device_faults(), self._on(self._recorder):
             began = self._mark(self._recorder)
-            self.buffers.inputs[: 3 * rows].copy_(staged[: 3 * rows], non_blocking=True)
+            views.inputs.copy_(views.staged, non_blocking=True)
             self.frame_replays[rows]()
-            record = self.buffers.codes[:rows].view(-1)
-            landing[:size].copy_(record, non_blocking=True)
+            views.landing.copy_(views.record, non_blocking=True)
             event = self._mark(self._recorder)
 
         def finish() -> FrameResult:
-            made = landing.numpy()[:size].reshape(rows, CODEBOOKS + 1)[:num]
+            made = views.made[:num]
             return FrameResult(made[:, :CODEBOOKS].astype(np.int16), made[:, CODEBOOKS] != 0)
 
         return Flight(finish, event, began)
@@ -347,14 +341,14 @@ class CudaRunner:
 
         def finish() -> CodecResult:
             if len(pieces) == 1:
-                return CodecResult(pieces[0].pcm.numpy(), pieces[0].broken.numpy() != 0)
+                return CodecResult(pieces[0].pcm, pieces[0].broken != 0)
             pcm = np.empty((num_streams, num_frames * FRAME_SAMPLES), np.int16)
             broken = np.zeros(num_streams, np.bool_)
             for piece in pieces:
                 rows, samples = piece.pcm.shape
                 start = piece.first_frame * FRAME_SAMPLES
-                pcm[piece.row : piece.row + rows, start : start + samples] = piece.pcm.numpy()
-                broken[piece.row : piece.row + rows] |= piece.broken.numpy() != 0
+                pcm[piece.row : piece.row + rows, start : start + samples] = piece.pcm
+                broken[piece.row : piece.row + rows] |= piece.broken != 0
             return CodecResult(pcm, broken)
 
         return Flight(finish, event, began)
@@ -367,29 +361,22 @@ class CudaRunner:
 
     def _replay_codec(
         self, slots: Sequence[int], codes: NDArray[np.int16]
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """Start one captured call; return where its PCM and its broken flags land."""
         num, frames, _ = codes.shape
         streams = min(s for s, f in self._codec_pairs if f == frames and s >= num)
-        replay, body = self.codec_replays[streams, frames]
-        size = streams * (1 + frames * CODEBOOKS)
-        staged = self._codec_inputs.next()
-        block = staged.numpy()[:size]
-        block[:] = 0
-        block[:num] = slots
-        block[streams : streams + codes.size] = codes.reshape(-1)
-        self._codec_input[:size].copy_(staged[:size], non_blocking=True)
-        replay()
-        landing = self._codec_outputs.next()[: len(body.record)]
-        landing.copy_(body.record, non_blocking=True)
-        num_samples = streams * frames * FRAME_SAMPLES
-        pcm = landing[:num_samples].view(streams, frames * FRAME_SAMPLES)
-        return pcm[:num], landing[num_samples : num_samples + num]
+        views = self._codec_staging.next(streams, frames)
+        views.slots[:num], views.slots[num:] = slots, 0
+        views.codes[: codes.size], views.codes[codes.size :] = codes.reshape(-1), 0
+        views.inputs.copy_(views.staged, non_blocking=True)
+        self.codec_replays[streams, frames][0]()
+        views.landing.copy_(views.record, non_blocking=True)
+        return views.pcm[:num], views.broken[:num]
 
     # -- streams of the device
 
     def _on(self, recorder: Recorder) -> "torch.cuda.StreamContext":
-        return torch.cuda.stream(recorder.stream)
+        return recorder.context
 
     def _mark(self, recorder: Recorder) -> DeviceEvent | None:
         if recorder.stream is None:

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from playhead.engine.models.config import CodecConfig, ModelConfig, StackConfig
 from playhead.engine.units import CODEBOOKS
 from playhead.kernels.conv import ConvWeight, Snake
-from playhead.kernels.predictor import PredictorWeights
 from playhead.kernels.quantized import Matrix, QuantizedKind, Round, rounding
 
 HEAD_ALIGN = 64
@@ -72,9 +71,6 @@ class FrameWeights:
     """15 of [num_codes, Hp]"""
     inputs: tuple[Tensor, ...]
     """15 of [num_codes, Hp]: the input rows of codebooks 0..14."""
-    packed: PredictorWeights | None
-    """The predictor again, stacked: its layers, heads and inputs are views of this. None where
-    weights are quantized."""
     code_rows: Tensor
     """[16 * num_codes, H]"""
     text_rows: Tensor
@@ -87,7 +83,7 @@ class FrameWeights:
     @property
     def num_bytes(self) -> int:
         """Device memory of all of it."""
-        storages = [t.untyped_storage() for t in tensors_of(self)]  # stacks hold views
+        storages = [t.untyped_storage() for t in tensors_of(self)]  # rows may be views of a table
         return sum({s._cdata: s.nbytes() for s in storages}.values())
 
 
@@ -197,24 +193,6 @@ def _fold_stack(
     return StackWeights(config, layers, rope_table(config, num_positions, dtype).to(device))
 
 
-def _pack_predictor(
-    stack: StackWeights, heads: list[Tensor], inputs: list[Tensor]
-) -> tuple[StackWeights, PredictorWeights]:
-    """Stack the predictor's layers and tables; return its layers as views of the stacks."""
-
-    def stacked(name: str) -> Tensor:
-        return torch.stack([getattr(layer, name) for layer in stack.layers])
-
-    q_norms, k_norms = (torch.stack([x.norms[i] for x in stack.layers]) for i in (0, 1))
-    packed = PredictorWeights(
-        stacked("qkv"), stacked("out"), stacked("gate_up"), stacked("down"), q_norms, k_norms,
-        stack.rope, torch.stack(heads), torch.stack(inputs),
-    )  # fmt: skip
-    parts = zip(packed.qkv, packed.out, packed.gate_up, packed.down, q_norms, k_norms, strict=True)
-    layers = tuple(LayerWeights(a, b, c, d, (q, k)) for a, b, c, d, q, k in parts)
-    return StackWeights(stack.config, layers, stack.rope), packed
-
-
 def _project_text(weights: Weights, dtype: torch.dtype) -> Tensor:
     table = weights["talker.model.text_embedding.weight"]
     part = "talker.text_projection.linear_fc"
@@ -261,22 +239,16 @@ def fold_frame(
         folded, folded_bias = project.float() * final, bias
     padding = -(num_codes + 1) % HEAD_ALIGN
     kept = rounding(dtype, quantized, table)
-    predictor = _fold_stack(weights, _PREDICTOR, config.predictor, CODEBOOKS, dtype, kept)
     inputs = [own(rows) for rows in (table[:num_codes], *books[:-1])]
-    packed, own_heads = None, tuple(kept(h) for h in heads)
-    if quantized is None:
-        predictor, packed = _pack_predictor(predictor, [h.to(dtype) for h in heads], inputs)
-        own_heads, inputs = tuple(packed.heads), list(packed.inputs)
     return FrameWeights(
         talker=_fold_stack(weights, _TALKER, config.talker, max_positions, dtype, kept),
-        predictor=predictor,
+        predictor=_fold_stack(weights, _PREDICTOR, config.predictor, CODEBOOKS, dtype, kept),
         num_codes=num_codes,
         head=kept(F.pad(head * final, (0, 0, 0, padding))),
         project=kept(folded),
         project_bias=folded_bias.to(dtype),
-        heads=own_heads,
+        heads=tuple(kept(h) for h in heads),
         inputs=tuple(inputs),
-        packed=packed,
         code_rows=torch.cat([table[:num_codes], *books]).to(dtype),
         text_rows=_project_text(weights, dtype),
         codec_rows=table.to(dtype),

@@ -28,6 +28,8 @@ FULL = (8, 0)
 TWINS = (7, 5)
 OLDEST = (7, 0)
 """Below it the matrix units are missing: nothing here would be faster than the CPU."""
+HEAD_DIMS = {16, 32, 64, 128, 256}
+"""Values of a head that Triton's attention takes: powers of two."""
 WEIGHTS = {
     "full": ("bf16", "fp16", "fp32", "int8", "fp8", "int4"),
     "twins": ("fp16", "fp32"),
@@ -209,6 +211,13 @@ def gpu_tier(
                 f"{where}: the weights take {needed / 2**30:.1f} GiB, it has "
                 f"{gpu.total_bytes / 2**30:.1f} GiB"
             )
+    odd = {stack.head_dim for stack in _stacks(config)} - HEAD_DIMS if config else set()
+    if full and odd:
+        why = (
+            f"{where}: heads of {', '.join(map(str, sorted(odd)))} values fit no Triton kernel; "
+            "fp32, torch twins of the kernels, captured graphs"
+        )
+        return Tier("full", device, "float32", triton=False, graphs=True, why=why)
     if full:
         why = f"{where}: 8.0 and later run bf16, Triton kernels and captured graphs"
         return Tier("full", device, "bfloat16", triton=True, graphs=True, why=why)
@@ -254,6 +263,10 @@ def weight_bytes(config: ModelConfig, weights: str = AUTO) -> int:
     )
     bits = _BITS.get(weights, 16)
     return ((tables + codec) * max(bits, 16) + matrices * bits) // 8
+
+
+def _stacks(config: ModelConfig) -> tuple[StackConfig, ...]:
+    return config.talker, config.predictor, config.codec.stack
 
 
 def _layer_values(stack: StackConfig) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from playhead.engine.admission import busy_share, offline_retry_s, retry_s
 from playhead.engine.backend import device_runner
-from playhead.engine.errors import Busy, DeviceFault, InputError, PlayheadError, TextTooLong
+from playhead.engine.errors import Busy, DeviceFault, InputError, PlayheadError
 from playhead.engine.intake import Intake
 from playhead.engine.messages import (
     Accepted,
@@ -31,6 +31,7 @@ from playhead.engine.messages import (
     DoneReason,
     Failed,
     Playback,
+    PlaybackSnapshot,
     Refused,
     Result,
     Starved,
@@ -40,9 +41,9 @@ from playhead.engine.metrics import EngineMetrics
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
-from playhead.engine.runner import MakeRunner
+from playhead.engine.runner import CodecResult, MakeRunner
 from playhead.engine.scheduler import LIVE, NO_PLAN, SPECULATIVE, Policy, schedule
-from playhead.engine.stages import Stages
+from playhead.engine.stages import Batch, Stages
 from playhead.engine.table import RequestTable
 
 log = logging.getLogger(__name__)
@@ -75,9 +76,8 @@ class Engine:
         self._policy = policy
         self._commands = queue.SimpleQueue() if commands is None else commands
         self._requests: dict[str, Request] = {}
-        runner = make_runner(self.model, profile)
+        runner, self._table = make_runner(self.model, profile), RequestTable(profile.max_streams)
         self._costs = runner.costs()
-        self._table = RequestTable(profile.max_streams)
         self._stages = Stages(
             runner, self._intake, self._table, profile, self.metrics,
             self._costs, clock, self._fail,
@@ -117,6 +117,11 @@ class Engine:
         share = busy_share(live, self._costs, self.profile) / self.profile.busy_limit
         return min(max(share, live / self.profile.max_streams), 1.0)
 
+    @property
+    def idle(self) -> bool:
+        """Return whether no request holds a slot and nothing is in flight; any thread."""
+        return not self._requests and self._stages.idle
+
     def run(self) -> None:
         """Run steps until `stop`: the body of the engine thread. Raises DeviceFault."""
         while not self._stopping.is_set():
@@ -125,8 +130,8 @@ class Engine:
             if wait_s <= 0:
                 continue
             with contextlib.suppress(queue.Empty):
-                command = self._commands.get(timeout=min(wait_s, 3600.0))
-                self._handle(command, self._clock())
+                first = self._commands.get(timeout=min(wait_s, 3600.0))
+                self._drain(self._clock(), first)
         for request in list(self._requests.values()):
             self._end(request, "cancelled")
         self._flush()
@@ -153,27 +158,21 @@ class Engine:
         late = stages.flying and started_s >= stages.look_s()
         self._collect()
         now_s = self._clock()
-        requests = self._table.requests.copy()
-        plan, launched = NO_PLAN, False
+        plan = NO_PLAN
         if stages.codec_free or stages.frame_free(now_s):
             columns = self._table.columns(now_s)
             plan = self._policy(columns, now_s, self.profile, self._margin_s(), self._costs)
-        if plan.codec and stages.codec_free:
-            stages.launch_codec(requests, plan.codec)
-            launched = True
-        if (plan.frame or plan.prefill) and stages.frame_free(now_s):
-            stages.prefill([requests[i] for i in plan.prefill])
-            stages.launch_frames([requests[i] for i in plan.frame])
-            launched = True
+        launched = stages.launch(plan, now_s)
         busy_s = self._clock() - started_s
         self._flush()  # what is in hand must not wait for what is not
+        num_landed = stages.num_landed
         self._collect(wait=late and not launched)
         wake_s = self._settle()
         self._flush()
         if not plan.idle:
             self.metrics.step_s.add(busy_s)
-        if late and not launched:
-            return self._clock()  # what landed while it waited may be worth a launch now
+        if stages.num_landed > num_landed:
+            return self._clock()  # what landed after the plan was made may be worth a launch now
         if stages.flying:
             wake_s = min(wake_s, stages.look_s())
         return min(wake_s, plan.wake_s) if plan.idle or not stages.flying else wake_s
@@ -181,19 +180,24 @@ class Engine:
     def _margin_s(self) -> float:
         return self.metrics.frame_s.quantile(0.99) + self.metrics.codec_s.quantile(0.99)
 
-    def _drain(self, now_s: float) -> None:
+    def _drain(self, now_s: float, command: Command | None = None) -> None:
+        """Take all commands that came, `command` first; playback in a row is written at once."""
+        played: dict[str, PlaybackSnapshot] = {}
         with contextlib.suppress(queue.Empty):
             while True:
-                self._handle(self._commands.get_nowait(), now_s)
+                if isinstance(command, Playback):
+                    snapshot = command.snapshot
+                    if snapshot.request_id in played:
+                        self._play(played)
+                    if snapshot.request_id in self._requests:
+                        played[snapshot.request_id] = snapshot
+                elif command is not None:
+                    self._play(played)
+                    self._handle(command, now_s)
+                command = self._commands.get_nowait()
+        self._play(played)
 
-    def _handle(self, command: Command | None, now_s: float) -> None:
-        if isinstance(command, Playback):
-            request = self._requests.get(command.snapshot.request_id)
-            if request is not None:
-                self._played(request, command)
-            return
-        if command is None:
-            return
+    def _handle(self, command: Append | Cancel | Close | Submit, now_s: float) -> None:
         if isinstance(command, Submit):
             self._submit(command, now_s)
             return
@@ -202,7 +206,7 @@ class Engine:
             return  # ended already: late commands are normal
         try:
             if isinstance(command, Append):
-                self._push_text(request, command.text, now_s)
+                self._intake.push(request, command.text, now_s)
             elif isinstance(command, Close) and request.feed is not None:
                 request.feed.close()
             elif isinstance(command, Cancel):
@@ -216,15 +220,22 @@ class Engine:
             self.metrics.text_wait_s += now_s - request.text_wait_since_s
             request.text_wait_since_s = None
 
-    def _played(self, request: Request, command: Playback) -> None:
-        request.playback = command.snapshot
-        self.metrics.saw_playback(command.snapshot.source)
-        self._table.played(request)
-        if command.snapshot.state == "playing" and request.unconfirmed:
-            request.confirmed = True
-            self.metrics.speculative -= 1
-            self.metrics.live += 1
-            self._table.update(request)
+    def _play(self, played: dict[str, PlaybackSnapshot]) -> None:
+        """Take the newest snapshot of each listener; empties `played`."""
+        if not played:
+            return
+        requests, snapshots = [self._requests[name] for name in played], list(played.values())
+        played.clear()
+        self.metrics.saw_playback([snapshot.source for snapshot in snapshots])
+        self._table.played(requests, snapshots)
+        for request, snapshot in zip(requests, snapshots, strict=True):
+            request.playback = snapshot
+        for request in requests if self.metrics.speculative else ():
+            if request.kind == SPECULATIVE and not request.frozen:
+                request.confirmed = True
+                self.metrics.speculative -= 1
+                self.metrics.live += 1
+                self._table.update(request)
 
     def _submit(self, submit: Submit, now_s: float) -> None:
         try:
@@ -276,51 +287,38 @@ class Engine:
                 self._fail(request, Busy("a confirmed turn took its place; submit it again", 1.0))
                 return
 
-    def _push_text(self, request: Request, text: str, now_s: float) -> None:
-        feed = request.feed
-        if feed is None:
-            raise InputError("a recording takes no text; submit text and recording apart")
-        if feed.closed:
-            raise InputError("the text was closed; submit a new request for more")
-        total = feed.num_chars + len(text)
-        if total > self.profile.max_text_chars:
-            raise TextTooLong(
-                f"{total} characters, allowed are {self.profile.max_text_chars}; split the text"
-            )
-        feed.push(text)
-        if request.first_text_s is None and feed.speakable:
-            request.first_text_s = now_s
-
     def _collect(self, wait: bool = False) -> None:
         """Take what the device has done; with `wait` the batch that is due first is waited for."""
         for batch, result in self._stages.collect(wait):
             now_s = self._clock()
-            late_s = self._table.late_s(batch.slots, now_s)
-            self.metrics.saw_slack(self._table.least_slack_s(batch.slots, now_s))
-            counts = np.zeros(len(batch.slots), np.int64)
-            for i, (request, pcm) in enumerate(zip(batch.requests, result.pcm, strict=True)):
-                if not (request.released or result.broken[i]):
-                    counts[i] = self._publish(request, pcm, batch.num_frames, now_s)
+            late_s, least_s = self._table.lateness(batch.slots, now_s)
+            self.metrics.saw_slack(least_s)
+            counts = self._publish(batch, result, now_s)
             heard = counts > 0
             self._table.published(batch.slots[heard], counts[heard], now_s)
-            for i in np.flatnonzero(heard & (late_s > 0)).tolist():
+            for i in (heard & (late_s > 0)).nonzero()[0].tolist():
                 if batch.requests[i].kind == LIVE:
                     self.metrics.late_chunks += 1
                     self.metrics.late_s += float(late_s[i])
-            for i in np.flatnonzero(result.broken).tolist():
+            for i in result.broken.nonzero()[0].tolist():
                 self._fail(batch.requests[i], ValueError("the codec returned no numbers"))
 
     def _publish(
-        self, request: Request, pcm: NDArray[np.int16], num_frames: int, now_s: float
-    ) -> int:
-        if request.published_samples:
-            return request.publish(pcm, num_frames, False, self._results)
-        last = request.ended and not self._table.busy(request.slot)
-        num_samples = request.publish(pcm, num_frames, last, self._results)
-        if num_samples:
-            self.metrics.trimmed_samples += request.trim.dropped_samples
-            self.metrics.saw_first_audio(*request.first_times_s(now_s))
-        return num_samples
+        self, batch: Batch[CodecResult], result: CodecResult, now_s: float
+    ) -> NDArray[np.int64]:
+        """Hand out what a codec batch made; return how many samples of each row."""
+        counts: list[int] = []
+        num_frames, out = batch.num_frames, self._results
+        rows = zip(batch.requests, result.pcm, result.broken.tolist(), strict=True)
+        for request, pcm, broken in rows:
+            first = not request.published_samples
+            last = first and request.ended and not self._table.busy(request.slot)
+            gone = request.released or broken
+            counts.append(0 if gone else request.publish(pcm, num_frames, last, out))
+            if first and counts[-1]:
+                self.metrics.trimmed_samples += request.trim.dropped_samples
+                self.metrics.saw_first_audio(*request.first_times_s(now_s))
+        return np.array(counts)
 
     def _settle(self) -> float:
         """End those whose last sample is out; return when one that waits for text needs a look."""

@@ -82,6 +82,9 @@ class Recorder:
             priority = -1 if high_priority else 0
             self.stream = torch.cuda.Stream(device, priority)  # type: ignore[no-untyped-call]
             self._pool = torch.cuda.graph_pool_handle()
+        # Made once, entered again and again, never inside itself: making one asks which devices
+        # there are, a third of the host's time of a launch.
+        self.context = torch.cuda.stream(self.stream)
 
     def capture(self, body: Body) -> Body:
         """Return a function that replays `body` on the current stream.

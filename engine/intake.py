@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from playhead.engine.clones import Clones
-from playhead.engine.errors import InputError
+from playhead.engine.errors import InputError, TextTooLong
 from playhead.engine.messages import Recording, Submit
 from playhead.engine.models.config import ResolvedSampling
 from playhead.engine.models.loader import Model
@@ -90,6 +90,22 @@ class Intake:
             request.recorded.extend(valid.recorded)
             request.pending_words.extend(recording.words)
         return request
+
+    def push(self, request: Request, text: str, now_s: float) -> None:
+        """Add text to an open request. Raises InputError or TextTooLong."""
+        feed = request.feed
+        if feed is None:
+            raise InputError("a recording takes no text; submit text and recording apart")
+        if feed.closed:
+            raise InputError("the text was closed; submit a new request for more")
+        total = feed.num_chars + len(text)
+        if total > self._profile.max_text_chars:
+            raise TextTooLong(
+                f"{total} characters, allowed are {self._profile.max_text_chars}; split the text"
+            )
+        feed.push(text)
+        if request.first_text_s is None and feed.speakable:
+            request.first_text_s = now_s
 
     def _feed(self, submit: Submit) -> TextFeed:
         segment_frames = self._model.config.segment_frames(self._profile.segment_frames)

@@ -1,6 +1,7 @@
 """EngineMetrics: counters and windows of one engine as plain data; written by the engine thread."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from playhead.engine.messages import ClockSource
@@ -105,14 +106,11 @@ class EngineMetrics:
         if least_s < float("inf"):
             self.slack_s.add(max(least_s, 0.0))
 
-    def saw_playback(self, source: ClockSource) -> None:
-        """Count one snapshot of a listener's clock by what it rests on."""
-        if source == "reported":
-            self.clock_reported += 1
-        elif source == "assumed":
-            self.clock_assumed += 1
-        else:
-            self.clock_exact += 1
+    def saw_playback(self, sources: Sequence[ClockSource]) -> None:
+        """Count snapshots of listeners' clocks by what they rest on."""
+        self.clock_reported += sources.count("reported")
+        self.clock_assumed += sources.count("assumed")
+        self.clock_exact += sources.count("exact")
 
     def snapshot(self) -> dict[str, float]:
         """Return name -> number: counters as they are, windows as two quantiles each.

@@ -4,8 +4,8 @@ Time is a pair of functions: `now` and `sleep_until`. On a clock that only the s
 run takes no real time; on the machine's own clock the engine above behaves as on the device whose
 times are given. What is spoken comes from a script: how long each utterance is, or its samples.
 
-Frame and codec batches run on two streams, each in order. While both work, each runs at
-`overlap_speed`. Torch-free.
+Frame and codec batches run on two streams, each in order. While both work, each runs at the
+`overlap_speed` of the frame batch's size. Torch-free.
 """
 
 from collections import deque
@@ -83,6 +83,9 @@ def any_length(seed: int) -> Speech:
 class _Slot:
     speech: Speech
     prompt_rows: int
+    """To run before the first frame."""
+    position: int
+    """Of the talker: what its next frame looks back on."""
     frames: int = 0
     decoded: int = 0
     segment_frames: int = 0
@@ -97,6 +100,7 @@ class _Slot:
         self.ended = self.ended or (may_end and segment and self.frames >= speech.length)
         if not self.ended:
             self.frames += 1
+            self.position += 1
             self.segment_frames += 1
             self.text_rows += not may_end
         return self.ended
@@ -105,9 +109,11 @@ class _Slot:
 class _Work:
     """One batch on a stream; an Event of its flight."""
 
-    def __init__(self, streams: "_Streams", left_s: float) -> None:
+    def __init__(self, streams: "_Streams", left_s: float, speed: float) -> None:
         self.left_s = left_s
         """Device time it still needs, running alone."""
+        self.speed = speed
+        """Of both streams while this runs on the frame stream and the other works too."""
         self.done_s: float | None = None
         self._streams = streams
 
@@ -122,16 +128,16 @@ class _Work:
 class _Streams:
     """The frame stream and the codec stream of one device; work is done as time passes."""
 
-    def __init__(self, now: Now, sleep_until: SleepUntil, overlap_speed: float) -> None:
-        self._now, self._sleep_until, self._speed = now, sleep_until, overlap_speed
+    def __init__(self, now: Now, sleep_until: SleepUntil) -> None:
+        self._now, self._sleep_until = now, sleep_until
         self._queues: tuple[deque[_Work], deque[_Work]] = (deque(), deque())
         self._at_s = 0.0
         """Up to when the work is accounted for."""
         self.busy_s = 0.0
 
-    def launch(self, stream: int, took_s: float) -> _Work:
+    def launch(self, stream: int, took_s: float, speed: float = 1.0) -> _Work:
         self.advance()
-        work = _Work(self, took_s)
+        work = _Work(self, took_s, speed)
         self._queues[stream].append(work)
         return work
 
@@ -149,7 +155,8 @@ class _Streams:
             self.advance()
 
     def _rate(self) -> float:
-        return self._speed if self._queues[0] and self._queues[1] else 1.0
+        frames, codecs = self._queues
+        return frames[0].speed if frames and codecs else 1.0
 
     def _next_s(self) -> float:
         """Return when the first batch at the head of a stream is done."""
@@ -178,12 +185,15 @@ class ReplayRunner:
         """Take the device's times, the two functions of time, and what is spoken."""
         self.times, self._now, self._script = times, now, script
         self._sleep_until = sleep_until
-        self._streams = _Streams(now, sleep_until, times.overlap_speed)
+        self._streams = _Streams(now, sleep_until)
         self._slots: dict[int, _Slot] = {}
         self._stored: set[tuple[bytes, bytes, bytes]] = set()
         self.launches = 0
+        self.frame_rows = 0
+        """Rows of all frame batches so far."""
         self._codecs_out = 0
-        self._frame_s: dict[int, float] = {}
+        self._sizes: dict[int, tuple[float, float, float]] = {}
+        """Rows to the frame's time with no context, what a position adds, and the speed."""
 
     @property
     def busy_s(self) -> float:
@@ -201,14 +211,14 @@ class ReplayRunner:
     def open(self, slot: int, prompt: "Prompt", sampling: "ResolvedSampling", seed: int) -> int:
         """Start an utterance of the script; return the prompt rows to run."""
         rows = self._rows_to_run(prompt)
-        self._slots[slot] = _Slot(self._script(seed), rows)
+        self._slots[slot] = _Slot(self._script(seed), rows, prompt.num_rows)
         return rows
 
     def restart(self, slot: int, prompt: "Prompt") -> int:
         """Start its next segment."""
         held = self._slots[slot]
         held.prompt_rows, held.ended = self._rows_to_run(prompt), False
-        held.segment_frames, held.text_rows = 0, 1
+        held.segment_frames, held.text_rows, held.position = 0, 1, prompt.num_rows
         return held.prompt_rows
 
     def close(self, slot: int) -> None:
@@ -233,7 +243,8 @@ class ReplayRunner:
 
     def prefill(self, slots: Sequence[int]) -> None:
         """Occupy the frame stream for the prompts of slots."""
-        self._launch(0, self.times.prefill_s(sum(self._slots[s].prompt_rows for s in slots)))
+        num_rows = sum(self._slots[slot].prompt_rows for slot in slots)
+        self._launch(0, self.times.prefill_s(len(slots), num_rows), self.times.speed(1))
 
     def launch_frame(
         self, slots: Sequence[int], text_ids: Sequence[int], may_end: Sequence[bool]
@@ -241,14 +252,19 @@ class ReplayRunner:
         """Start the next frame; codes are the frame's number, the same in all codebooks."""
         codes = np.zeros((len(slots), CODEBOOKS), np.int16)
         ended = np.zeros(len(slots), np.bool_)
+        positions = 0
         for i, (slot, may) in enumerate(zip(slots, may_end, strict=True)):
             held = self._slots[slot]
             codes[i] = held.frames & 0x7FF
+            positions += held.position
             ended[i] = held.next_frame(may)
         num_rows = len(slots)
-        if num_rows not in self._frame_s:
-            self._frame_s[num_rows] = self.times.frame_s(num_rows)
-        work = self._launch(0, self._frame_s[num_rows])
+        self.frame_rows += num_rows
+        if num_rows not in self._sizes:
+            none_s, one_s = (self.times.frame_s(num_rows, context) for context in (0, 1))
+            self._sizes[num_rows] = none_s, one_s - none_s, self.times.speed(num_rows)
+        none_s, position_s, speed = self._sizes[num_rows]
+        work = self._launch(0, none_s + position_s * positions / num_rows, speed)
         return Flight(lambda: FrameResult(codes, ended), work)
 
     def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
@@ -269,9 +285,9 @@ class ReplayRunner:
 
         return Flight(finish, work)
 
-    def _launch(self, stream: int, took_s: float) -> _Work:
+    def _launch(self, stream: int, took_s: float, speed: float = 1.0) -> _Work:
         self.launches += 1
-        work = self._streams.launch(stream, took_s)
+        work = self._streams.launch(stream, took_s, speed)
         if self.times.eager:
             work.synchronize()
         return work

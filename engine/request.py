@@ -114,11 +114,13 @@ class Request:
         if not self.trim.open:
             pcm = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last))
         num_samples = len(pcm)
-        if not self.trim.open or num_samples == 0:
+        if num_samples == 0 or not self.trim.open:
             return 0
-        if self.pending_words or (self.feed is not None and self.feed.words):
+        feed = self.feed
+        if self.pending_words or (feed is not None and feed.words):
             out += self.timed_words()
-        out.append(Pcm(self.id, self.published_samples, pcm.tobytes(), num_frames))
+        chunk = Pcm(self.submit.request_id, self.published_samples, pcm.tobytes(), num_frames)
+        out.append(chunk)
         self.published_samples += num_samples
         self.starved = False
         return num_samples
@@ -129,11 +131,13 @@ class Request:
             self.pending_words += self.feed.take_words()
         if not self.pending_words or not self.trim.open:
             return []
+        words = tuple(self.pending_words)
         lead_s = samples_to_s(self.trim.dropped_samples)
-        words = tuple(
-            Word(w.text, max(w.start_s - lead_s, 0.0), max(w.end_s - lead_s, 0.0))
-            for w in self.pending_words
-        )
+        if lead_s:
+            words = tuple(
+                Word(w.text, max(w.start_s - lead_s, 0.0), max(w.end_s - lead_s, 0.0))
+                for w in words
+            )
         self.pending_words.clear()
         return [Words(self.id, words, estimated=not self.exact_times)]
 

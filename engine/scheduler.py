@@ -11,10 +11,10 @@ Classes, first to last, when rows run short:
   4  speculative (turn not confirmed), 5 offline: oldest first, spare rows only
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +63,14 @@ class Columns:
     @property
     def coming_s(self) -> Floats:
         """Audio made and not yet published."""
-        return FRAME_S * (self.undecoded + self.flying).astype(np.float64)
+        coming_s: Floats = np.multiply(self.undecoded + self.flying, FRAME_S)
+        return coming_s
 
     @property
     def playing(self) -> Bools:
         """Whose listener runs dry unless more is published."""
-        more = self.can_frame | (self.undecoded + self.flying > 0)
-        found: Bools = self.audible & ~self.frozen & (self.kind == LIVE) & more
+        found: Bools = (self.audible > self.frozen) & (self.kind == LIVE)
+        found &= self.can_frame | (self.undecoded + self.flying > 0)
         return found
 
     @property
@@ -78,8 +79,7 @@ class Columns:
         return self.slack_s + self.coming_s
 
 
-@dataclass(frozen=True, slots=True)
-class CodecRow:
+class CodecRow(NamedTuple):
     """Decode the oldest `num_frames` undecoded frames of one request."""
 
     row: int
@@ -119,21 +119,28 @@ def schedule(
     """
     guard_s = max(profile.guard_s, margin_s)
     low_s = max(profile.low_s, guard_s + margin_s)
-    starting = (columns.kind == LIVE) & ~columns.audible
+    live = columns.kind == LIVE
+    starting = live > columns.audible
     coming_s = columns.coming_s
-    waiting = bool((starting & (columns.can_frame | (coming_s > 0))).any())
+    waiting = bool(starting.any())
+    waiting = waiting and bool((starting & (columns.can_frame | (coming_s > 0))).any())
     # What receivers can hide is spent only on somebody else's first audio.
     slack_s = columns.slack_s + columns.bridge_s if waiting else columns.slack_s
-    prefill, needed_s = _prefill_rows(columns, profile, margin_s, costs.prompt_row_s)
-    ready = columns.can_frame & ~columns.needs_prefill
-    ready[prefill] = columns.can_frame[prefill]
+    prefill, needed_s, ready = _NO_ROWS, 0.0, columns.can_frame
+    if columns.needs_prefill.any():
+        prefill, needed_s = _prefill_rows(columns, profile, margin_s, costs.prompt_row_s)
+        ready = columns.can_frame & ~columns.needs_prefill
+        ready[prefill] = columns.can_frame[prefill]
     frame = _frame_rows(
-        columns, slack_s, coming_s, ready, starting, now_s, max(low_s, needed_s), profile
+        columns, slack_s, coming_s, ready, live, starting, now_s, max(low_s, needed_s), profile
     )
     codec = _codec_rows(columns, slack_s, profile, max(guard_s, needed_s), waiting, costs)
     idle = not (len(prefill) or frame or codec)
     wake_s = _wake_s(columns, now_s, profile, low_s, guard_s) if idle else now_s
     return Plan(tuple(prefill.tolist()), frame, codec, wake_s)
+
+
+_NO_ROWS: Ints = np.zeros(0, np.int64)
 
 
 def _prefill_rows(
@@ -144,8 +151,6 @@ def _prefill_rows(
     Prompts run in order of arrival as long as no listener is made late by their sum.
     """
     rows = columns.needs_prefill.nonzero()[0][: profile.max_rows]
-    if not len(rows):
-        return rows, 0.0
     costs_s = columns.prompt_rows[rows] * prompt_row_s
     if not costs_s.any():
         return rows, 0.0
@@ -163,40 +168,65 @@ def _frame_rows(
     slack_s: Floats,
     coming_s: Floats,
     ready: Bools,
+    live: Bools,
     starting: Bools,
     now_s: float,
     low_s: float,
     profile: Profile,
 ) -> tuple[int, ...]:
-    ahead_s = slack_s + coming_s
     below = columns.slack_s + coming_s < profile.target_s
-    live = columns.kind == LIVE
-    steady = ready & live & ~starting & below
-    begins = ready & starting & (coming_s < profile.target_s)
-    urgent = steady & (ahead_s < low_s)
-    # A chunk once begun is completed where it is needed soon; else it waits for others' steps.
-    building = steady & (coming_s > 0) & (slack_s < low_s)
-    if building.any():
-        urgent |= building & (coming_s < _held_frames(columns.slack_s, profile) * FRAME_S)
-    spare = ready & ~live
+    ahead_s = slack_s + coming_s
+    begins = ready & starting
+    begins &= coming_s < profile.target_s
+    steady = ready & below & (live > starting)
+    urgent = bool((steady & (ahead_s < low_s)).any())
+    if not urgent:
+        # A chunk once begun is completed where it is needed soon; else it waits for others' steps.
+        building = steady & (coming_s > 0) & (slack_s < low_s)
+        held_s = _held_frames(columns.slack_s[building], profile) * FRAME_S
+        urgent = bool((coming_s[building] < held_s).any())
+    spare = ready > live
     if spare.any():
         spare &= np.where(columns.kind == OFFLINE, coming_s < OFFLINE_AHEAD_S, below)
-    must = begins | urgent
-    if not (must.any() or spare.any()):
+    num_begin = int(np.count_nonzero(begins))
+    num_rows = profile.max_rows
+    if num_begin or urgent:
+        # Below low, all below target come along; beside starters, others fill the flat part only.
+        num_full = num_begin + (int(np.count_nonzero(steady)) if urgent else 0)
+        num_rows = min(num_rows, max(num_full, profile.flat_rows))
+    elif not spare.any():
         return ()
-    in_budget = now_s - columns.arrival_s <= profile.first_audio_budget_s
-    rank = np.full(len(ahead_s), 9)
-    rank[steady] = 3
-    rank[steady & (ahead_s < low_s / 2)] = 1
-    rank[begins] = np.where(in_budget[begins], 0, 2)
-    rank[spare] = np.where(columns.kind[spare] == SPECULATIVE, 4, 5)
-    key = np.where((rank == 1) | (rank == 3), ahead_s, columns.arrival_s)
-    order = np.lexsort((key, rank))[: int((rank < 9).sum())]
-    # Below low, all below target come along; beside starters, others fill the flat part only.
-    in_full = must[order] | (not must.any()) | (bool(urgent.any()) & (rank[order] == 3))
-    num_free = max(profile.flat_rows - int(in_full.sum()), 0)
-    rides = ~in_full & (np.cumsum(~in_full) <= num_free)
-    return tuple(order[in_full | rides][: profile.max_rows].tolist())
+
+    def classes() -> Iterable[tuple[Bools, Floats]]:
+        in_budget = now_s - columns.arrival_s <= profile.first_audio_budget_s
+        dry = ahead_s < low_s / 2
+        yield begins & in_budget, columns.arrival_s
+        yield steady & dry, ahead_s
+        yield begins > in_budget, columns.arrival_s
+        yield steady > dry, ahead_s
+        yield spare & (columns.kind == SPECULATIVE), columns.arrival_s
+        yield spare & (columns.kind == OFFLINE), columns.arrival_s
+
+    return _first_rows(classes(), num_rows)
+
+
+def _first_rows(classes: Iterable[tuple[Bools, Floats]], num_rows: int) -> tuple[int, ...]:
+    """Return the first rows class by class: least key first, equal ones in order of arrival."""
+    chosen: list[int] = []
+    for members, key in classes:
+        rows = members.nonzero()[0]
+        chosen += _least(rows, key[rows], num_rows - len(chosen)).tolist()
+        if len(chosen) >= num_rows:
+            break
+    return tuple(chosen)
+
+
+def _least(rows: Ints, keys: Floats, num_rows: int) -> Ints:
+    """Return the rows of the least keys in their order, equal ones as they came."""
+    if len(rows) > num_rows:  # a threshold costs a fraction of sorting what is not taken
+        near = keys <= np.partition(keys, num_rows - 1)[num_rows - 1]
+        rows, keys = rows[near], keys[near]
+    return rows[keys.argsort(kind="stable")[:num_rows]]
 
 
 def _codec_rows(
@@ -213,36 +243,37 @@ def _codec_rows(
     back to one frame after a stall; while somebody waits for first audio, others decode only
     what lifts them to the guard. `slack_s` counts what receivers may hide for those who wait.
     """
-    at = columns.undecoded.nonzero()[0]
-    if not len(at):
+    waits = columns.undecoded > 0
+    if not waits.any():
         return ()
-    available, left_s, offline = (
-        columns.undecoded[at], columns.slack_s[at], columns.kind[at] == OFFLINE,
-    )  # fmt: skip
-    first = ~(columns.audible[at] | offline)
-    held = _held_frames(left_s, profile)
-    needed = (left_s < guard_s) & ~(first | offline)
-    size = held
+    offline = columns.kind == OFFLINE
+    heard = waits > offline
+    first = heard > columns.audible
+    needed = (columns.slack_s < guard_s) & (heard > first)
+    chosen, longest = first | needed, profile.chunk_frames[-1]
+    if not waiting:
+        # A chunk is complete where slack does not cover the next longer one.
+        longer = _longer_chunks(profile.chunk_frames)[np.minimum(columns.undecoded, longest)]
+        chosen |= heard & (columns.slack_s / FRAME_S + 1e-9 < longer)
+        chosen |= (waits & offline) & ((columns.undecoded >= longest) | ~columns.can_frame)
+    elif not (first.any() or _pressing(columns, slack_s, needed.nonzero()[0], costs)):
+        return ()
+    rows = chosen.nonzero()[0]
+    if not len(rows):
+        return ()
+    key = columns.slack_s[rows]
+    key[first[rows]] = -np.inf
+    key[offline[rows]] = np.inf
+    rows = _least(rows, key, profile.max_rows)
+    left_s, needed = columns.slack_s[rows], needed[rows]
+    size = np.where(offline[rows], longest, _held_frames(left_s, profile))
     if waiting:
         lift = np.maximum(np.ceil((guard_s - left_s) / FRAME_S), 1)
-        size = np.where(needed, np.minimum(held, lift), held)
-        complete = np.zeros(len(at), np.bool_)
-        if not first.any():
-            needed &= _pressing(columns, slack_s, at[needed], costs)
-    else:
-        longest = profile.chunk_frames[-1]
-        size = np.where(offline, longest, held)
-        complete = (available >= size) | (offline & ~columns.can_frame[at])
-    order = (first | needed | complete).nonzero()[0]
-    if not len(order):
-        return ()
-    size = _chunk(np.minimum(np.where(first, 1, size), available), profile)
-    key = np.where(first, -np.inf, np.where(offline, np.inf, left_s))
-    order = order[key[order].argsort(kind="stable")][: profile.max_rows]
-    rows, sizes = at[order], size[order]
-    fits = _fitting(columns, slack_s, rows, sizes, needed[order], costs)
-    chosen = zip(rows[fits].tolist(), sizes[fits].tolist(), strict=True)
-    return tuple(CodecRow(row, num_frames) for row, num_frames in chosen)
+        size = np.where(needed, np.minimum(size, lift), size)
+    size = np.minimum(np.where(first[rows], 1, size), columns.undecoded[rows])
+    sizes = _chunk(size, profile)
+    fits = _fitting(columns, slack_s, rows, sizes, needed, costs)
+    return tuple(map(CodecRow, rows[fits].tolist(), sizes[fits].tolist()))
 
 
 def _pressing(columns: Columns, slack_s: Floats, rows: Ints, costs: StepCosts) -> bool:
@@ -307,6 +338,15 @@ def _chunk(frames: NDArray[Any], profile: Profile) -> Ints:
 @lru_cache
 def _sizes(chunk_frames: tuple[int, ...]) -> Ints:
     return np.array(chunk_frames)
+
+
+@lru_cache
+def _longer_chunks(chunk_frames: tuple[int, ...]) -> Floats:
+    """The chunk size above each number of frames up to the longest; none of no frames at all."""
+    sizes = np.array([*chunk_frames, np.inf])
+    longer = sizes[sizes.searchsorted(np.arange(chunk_frames[-1] + 1), side="right")]
+    longer[0] = -np.inf
+    return longer
 
 
 def _wake_s(

@@ -21,7 +21,7 @@ from playhead.engine.metrics import EngineMetrics
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
 from playhead.engine.runner import CodecResult, FrameResult, Runner
-from playhead.engine.scheduler import CodecRow
+from playhead.engine.scheduler import Plan
 from playhead.engine.table import RequestTable, Slots
 
 T = TypeVar("T")
@@ -69,6 +69,8 @@ class Stages:
         self._frame_done_s = self._codec_done_s = 0.0
         self._leaving: set[int] = set()
         """Slots of released requests that a batch in flight may still hold."""
+        self.num_landed = 0
+        """Batches collected so far."""
 
     # -- streams
 
@@ -95,6 +97,11 @@ class Stages:
         """Return whether a slot waits for its batches to land before it is free."""
         return bool(self._leaving)
 
+    @property
+    def idle(self) -> bool:
+        """Return whether every slot is free, so that nothing flies either; any thread."""
+        return len(self.free_slots) == self._profile.max_streams
+
     def _free_left(self) -> None:
         for slot in [slot for slot in self._leaving if not self._table.flying(slot)]:
             self._leaving.remove(slot)
@@ -102,6 +109,27 @@ class Stages:
             self.free_slots.append(slot)
 
     # -- launches
+
+    def launch(self, plan: Plan, now_s: float) -> bool:
+        """Launch what has room of a plan; return whether anything was.
+
+        The codec goes first: its samples are the next to be heard.
+        """
+        if plan.idle:
+            return False
+        requests, launched = self._table.requests, False
+        # Rows count in the table as it is now: a launch that fails takes requests out.
+        codec = [(requests[row.row], row.num_frames) for row in plan.codec]
+        prefill = [requests[row] for row in plan.prefill]
+        frame = [requests[row] for row in plan.frame]
+        if codec and self.codec_free:
+            self.launch_codec(codec)
+            launched = True
+        if (frame or prefill) and self.frame_free(now_s):
+            self.prefill(prefill)
+            self.launch_frames(frame)
+            launched = True
+        return launched
 
     def prefill(self, requests: Sequence[Request]) -> None:
         """Run the prompts of requests; one that holds its segment's text takes it now."""
@@ -136,6 +164,7 @@ class Stages:
         ids: list[int] = []
         may_end: list[bool] = []
         goes_on: list[bool] = []
+        now_s = self._clock()
         for request in requests:
             feed = request.feed
             if request.ended or request.needs_prefill:
@@ -149,18 +178,18 @@ class Stages:
             except Exception as error:
                 self._fail(request, error)
                 continue
-            may_end.append(feed.may_end)
             rows.append(request)
             if request.first_frame_s is None:
-                request.first_frame_s = self._clock()
+                request.first_frame_s = now_s
             request.num_frames += 1
             request.segment_frames += 1
             if request.num_frames >= request.max_frames:
                 request.ended = request.reached_limit = True
-            overdue = feed.overdue(request.segment_frames)
+            ends, overdue, more = feed.after(request.segment_frames)
+            may_end.append(ends)
             if overdue:
                 self._table.mark(request, True)
-            goes_on.append(feed.has_row and not (request.ended or overdue))
+            goes_on.append(more and not (request.ended or overdue))
         if rows:
             self._launch_rows(rows, ids, may_end, goes_on)
 
@@ -181,11 +210,11 @@ class Stages:
         self._table.launched(at, 1, due_s)
         self._table.set_can_frame(at, goes_on)
 
-    def launch_codec(self, requests: Sequence[Request], rows: Sequence[CodecRow]) -> None:
-        """Start decoding; rows of equal length go together. `rows` count in `requests`."""
+    def launch_codec(self, rows: Sequence[tuple[Request, int]]) -> None:
+        """Start decoding so many frames of each request; rows of equal length go together."""
         by_length: dict[int, list[Request]] = {}
-        for row in rows:
-            by_length.setdefault(row.num_frames, []).append(requests[row.row])
+        for request, num_frames in rows:
+            by_length.setdefault(num_frames, []).append(request)
         for num_frames, members in sorted(by_length.items()):
             slots = [request.slot for request in members]
             at = np.array(slots, np.intp)
@@ -255,10 +284,14 @@ class Stages:
 
     def _store(self, batch: Batch[FrameResult], made: FrameResult) -> None:
         """Keep the codes of a frame batch; rows that ended made none."""
-        kept = np.ones(len(batch.slots), np.bool_)
-        for i in np.flatnonzero(made.ended | self._table.special(batch.slots)).tolist():
-            kept[i] = self._is_frame(batch.requests[i], bool(made.ended[i]))
-        self._table.store(batch.slots[kept], made.codes[kept])
+        slots, codes = batch.slots, made.codes
+        looked_at = (made.ended | self._table.special(slots)).nonzero()[0].tolist()
+        if looked_at:
+            kept = np.ones(len(slots), np.bool_)
+            for i in looked_at:
+                kept[i] = self._is_frame(batch.requests[i], bool(made.ended[i]))
+            slots, codes = slots[kept], codes[kept]
+        self._table.store(slots, codes)
         self._guard.saw_codes(batch.requests, batch.slots, made.codes)
 
     def _is_frame(self, request: Request, ended: bool) -> bool:
@@ -341,6 +374,7 @@ class Stages:
             result = None
             self._broken(batch.requests, error)
         self._table.landed(batch.slots, batch.num_frames)
+        self.num_landed += 1
         if self._leaving:
             self._free_left()
         return result

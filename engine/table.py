@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from playhead.engine.messages import PlaybackSnapshot
 from playhead.engine.request import Request
 from playhead.engine.scheduler import LIVE, Columns
-from playhead.engine.units import CODEBOOKS, FRAME_S, SAMPLE_RATE_HZ, samples_to_s
+from playhead.engine.units import CODEBOOKS, FRAME_S, SAMPLE_RATE_HZ
 
 CODES_HELD = 64
 """Frames of one request that may wait for the codec: above any target."""
@@ -35,6 +36,8 @@ class RequestTable:
         )
         self._arrival_s, self._dry_s, self._bridge_s, self._lands_s = np.zeros((4, n))
         self._audible, self._needs_prefill, self._can_frame = np.zeros((3, n), np.bool_)
+        self._held = np.zeros(n, np.bool_)
+        """Slots that have a row."""
         self._frozen, self._starved, self._special = np.zeros((3, n), np.bool_)
         self._codes = np.zeros((n, CODES_HELD, CODEBOOKS), np.int16)
 
@@ -43,6 +46,7 @@ class RequestTable:
         slot = request.slot
         self.requests.append(request)
         self._order = None
+        self._held[slot] = True
         self._made[slot] = self._decoded[slot] = 0
         self._bridge_s[slot] = 0.0
         self._dry_s[slot] = request.arrival_s
@@ -54,6 +58,7 @@ class RequestTable:
         """Take a request out; its row is free once nothing of it flies."""
         self.requests.remove(request)
         self._order = None
+        self._held[request.slot] = False
 
     def update(self, request: Request) -> None:
         """Write what a request knows of itself."""
@@ -68,6 +73,7 @@ class RequestTable:
         """Lay all rows out for the scheduler, in the order of `requests`."""
         at = self._slots()
         frozen = self._frozen[at]
+        stopped = bool(frozen.any())
         return Columns(
             kind=self._kind[at],
             arrival_s=self._arrival_s[at],
@@ -77,7 +83,7 @@ class RequestTable:
             undecoded=self._made[at] - self._decoded[at],
             flying=self._flying[at],
             lands_s=self._lands_s[at] - now_s,
-            slack_s=self._dry_s[at] - np.where(frozen, 0.0, now_s),
+            slack_s=self._dry_s[at] - (np.where(frozen, 0.0, now_s) if stopped else now_s),
             bridge_s=self._bridge_s[at],
             frozen=frozen,
             prompt_rows=self._prompt_rows[at],
@@ -85,10 +91,11 @@ class RequestTable:
 
     def quiet(self) -> list[Request]:
         """Return requests with nothing in flight, nothing to decode and no frame to make."""
-        at = self._slots()
-        idle = ~self._can_frame[at] & (self._made[at] == self._decoded[at])
-        idle &= self._flying[at] == 0
-        return [self.requests[i] for i in np.flatnonzero(idle).tolist()]
+        idle = (self._made == self._decoded) & (self._flying == 0)
+        idle &= self._held > self._can_frame
+        if not idle.any():
+            return []
+        return [self.requests[i] for i in idle[self._slots()].nonzero()[0].tolist()]
 
     def _slots(self) -> Slots:
         if self._order is None:
@@ -97,23 +104,26 @@ class RequestTable:
 
     # -- playback
 
-    def played(self, request: Request) -> None:
-        """Take the newest snapshot of a request's playback.
+    def played(self, requests: Sequence[Request], snapshots: Sequence[PlaybackSnapshot]) -> None:
+        """Take a snapshot of the playback of each of some different requests.
 
         While playback stands still, `dry_s` holds how much audio is left instead of when it ends.
         """
-        slot, snapshot = request.slot, request.playback
-        assert snapshot is not None
-        frozen = snapshot.state != "playing"
-        left_s = samples_to_s(request.published_samples - snapshot.pushed_samples)
-        dry_s = snapshot.dry_at_s + left_s - (snapshot.at_s if frozen else 0.0)
-        awaited = self._audible[slot] and not self._starved[slot]
-        if awaited and dry_s <= snapshot.at_s and not (frozen or self._frozen[slot]):
-            # It ran dry before it was looked at: the next sample is late since then.
-            dry_s = min(dry_s, float(self._dry_s[slot]))
-        self._dry_s[slot] = dry_s
-        self._bridge_s[slot] = snapshot.bridge_s
-        self._frozen[slot] = frozen
+        slots = np.array([request.slot for request in requests], np.intp)
+        at_s = np.array([snapshot.at_s for snapshot in snapshots], np.float64)
+        frozen = np.array([snapshot.state != "playing" for snapshot in snapshots])
+        published = np.array([request.published_samples for request in requests])
+        pushed = np.array([snapshot.pushed_samples for snapshot in snapshots])
+        dry_s = np.array([snapshot.dry_at_s for snapshot in snapshots], np.float64)
+        dry_s += (published - pushed) / SAMPLE_RATE_HZ
+        # Who ran dry before it was looked at: the next sample is late since then.
+        unseen = (dry_s <= at_s) & (self._audible[slots] > self._starved[slots])
+        if unseen.any():
+            unseen &= ~(frozen | self._frozen[slots])
+            dry_s = np.where(unseen, np.minimum(dry_s, self._dry_s[slots]), dry_s)
+        self._dry_s[slots] = dry_s - at_s * frozen if frozen.any() else dry_s
+        self._bridge_s[slots] = [snapshot.bridge_s for snapshot in snapshots]
+        self._frozen[slots] = frozen
 
     def published(self, slots: Slots, num_samples: NDArray[np.int64], now_s: float) -> None:
         """Count published samples: a listener that ran dry plays from the first of them on."""
@@ -127,17 +137,13 @@ class RequestTable:
         """All text of a request so far is spoken: the next sample has no deadline."""
         self._starved[slot] = True
 
-    def late_s(self, slots: Slots, now_s: float) -> Floats:
-        """Return by how much the next sample of each slot is late; 0 where no deadline is."""
-        due = self._audible[slots] & ~(self._starved[slots] | self._frozen[slots])
-        late_s: Floats = np.where(due, np.maximum(now_s - self._dry_s[slots], 0.0), 0.0)
-        return late_s
-
-    def least_slack_s(self, slots: Slots, now_s: float) -> float:
-        """Return the least audio a live listener of the slots still holds; inf if none counts."""
-        due = self._audible[slots] & ~(self._starved[slots] | self._frozen[slots])
-        due &= self._kind[slots] == LIVE
-        return float(np.where(due, self._dry_s[slots] - now_s, np.inf).min(initial=np.inf))
+    def lateness(self, slots: Slots, now_s: float) -> tuple[Floats, float]:
+        """Return by how much the next sample of each slot is late (0: no deadline, or in time),
+        and the least audio a live listener of them still holds (inf: none counts)."""
+        due = self._audible[slots] > (self._starved[slots] | self._frozen[slots])
+        left_s = np.where(due, self._dry_s[slots] - now_s, np.inf)
+        least_s = left_s[self._kind[slots] == LIVE].min(initial=np.inf)
+        return np.maximum(-left_s, 0.0), float(least_s)
 
     def slack_s(self, slot: int, now_s: float) -> float:
         """Return the time to the soft deadline of the next sample."""

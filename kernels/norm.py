@@ -97,7 +97,8 @@ def gate_rows(gate_up: Tensor, out: Tensor, eps: float, source: Tensor | None = 
 def project(x: Tensor, weight: Tensor, out: Tensor, addend: Tensor | None = None) -> None:
     """Write x @ weight.T (+ addend [N, D] or [D]) to `out`; weight [D, K] as checkpoints store it.
 
-    Every product of the frame goes through here: the place for a better skinny product.
+    With `out` as its own addend nothing is copied first: 5.5 against 8.5 us for 8 rows of
+    [1024, 2048] (H200).
     """
     if addend is None:
         torch.mm(x, weight.t(), out=out)

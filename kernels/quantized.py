@@ -8,7 +8,7 @@ sums and the result stay as they are. Scales are symmetric, from the largest mag
     fp8    one scale an output                e4m3, decoded with integer operations: any device
     int4   one scale an output and group      values -7..7, two in a byte
 
-The reduction is split like skinny.py's, in a fixed order. Twin: `dequantized`.
+The reduction is split over programs and merged in a fixed order. Twin: `dequantized`.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-from playhead.kernels.skinny import SkinnyScratch
 
 QuantizedKind = Literal["int8", "fp8", "int4"]
 _INT8, _FP8, _INT4 = 0, 1, 2
@@ -34,6 +32,15 @@ _ENOUGH_PROGRAMS = 256
 """Two programs a multiprocessor of the largest device so far."""
 
 
+class PartialSums:
+    """Where programs that share a reduction leave their sums, one product after another."""
+
+    def __init__(self, num_values: int, num_tiles: int, like: Tensor) -> None:
+        """Reserve for products of up to `num_values` = padded rows * outputs * splits."""
+        self.partial = like.new_empty(num_values, dtype=torch.float32)
+        self.arrived = like.new_zeros(num_tiles, dtype=torch.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class Quantized:
     """A matrix [N, K] in few bits."""
@@ -44,7 +51,7 @@ class Quantized:
     scales: Tensor
     """fp32 [N]; int4: [N, K / group]."""
     kind: QuantizedKind
-    scratch: SkinnyScratch
+    scratch: PartialSums
     """Shared by products that run one after another."""
 
     @property
@@ -86,12 +93,12 @@ def rounding(
     return lambda matrix: quantize(matrix, kind, scratch)
 
 
-def scratch_for(like: Tensor) -> SkinnyScratch:
+def scratch_for(like: Tensor) -> PartialSums:
     """Reserve what any product here needs, 8 MiB, on the device of `like`."""
-    return SkinnyScratch(_TOP_ROWS * _MAX_PROGRAMS * _MAX_OUTPUTS, _MAX_PROGRAMS, like)
+    return PartialSums(_TOP_ROWS * _MAX_PROGRAMS * _MAX_OUTPUTS, _MAX_PROGRAMS, like)
 
 
-def quantize(matrix: Tensor, kind: QuantizedKind, scratch: SkinnyScratch) -> Quantized:
+def quantize(matrix: Tensor, kind: QuantizedKind, scratch: PartialSums) -> Quantized:
     """Round a matrix [N, K] to the nearest values of a kind; K is a multiple of 16."""
     outputs, depth = matrix.shape
     group = _largest_depth(depth) if kind == "int4" else depth
@@ -164,12 +171,18 @@ def _quantized(
             HALF: tl.constexpr = BK // 2
             k = tl.arange(0, HALF)
             raw = tl.load(values + n[:, None] * (K // 2) + (step * HALF + k)[None, :]).to(tl.int32)
-            first = tl.load(row + (step * BK + k)[None, :], mask=in_m[:, None], other=0.0)
-            second = tl.load(row + (step * BK + HALF + k)[None, :], mask=in_m[:, None], other=0.0)
             low = ((raw & 15) - 8).to(element)
             high = ((raw >> 4) - 8).to(element)
-            part = tl.dot(first, tl.trans(low), input_precision="ieee")
-            part = tl.dot(second, tl.trans(high), part, input_precision="ieee")
+            at = row + (step * BK)
+            if HALF >= 16:
+                first = tl.load(at + k[None, :], mask=in_m[:, None], other=0.0)
+                second = tl.load(at + (HALF + k)[None, :], mask=in_m[:, None], other=0.0)
+                part = tl.dot(first, tl.trans(low), input_precision="ieee")
+                part = tl.dot(second, tl.trans(high), part, input_precision="ieee")
+            else:  # a matrix instruction is 16 deep: the halves of a group of 16 go in as one
+                whole = tl.reshape(tl.permute(tl.join(low, high), (0, 2, 1)), (BN, BK))
+                a = tl.load(at + tl.arange(0, BK)[None, :], mask=in_m[:, None], other=0.0)
+                part = tl.dot(a, tl.trans(whole), input_precision="ieee")
             total += part * tl.load(scales + n * (K // BK) + step)[None, :]
         else:
             k = step * BK + tl.arange(0, BK)

@@ -20,6 +20,10 @@ TOP_K, SEED_LOW, SEED_HIGH, FRAME, SEGMENT_FRAME, POSITION, DONE = 0, 2, 3, 4, 5
 WHOLE_COLUMNS = 8
 """int32 [slots, 8]: top_k of both stages, seed halves, the utterance's frame counter (noise),
 the segment's, the talker position of the next frame, and whether speech has ended."""
+_WARPS = 8
+"""6.1 us in a chain of launches, 6.9 with 4 and 9.8 with 2 (H200). In a frame one took 16: between
+two of them 160 MB of weights pass the caches, and its code with them. Fewer values a thread and
+loops that stay loops keep that short: 22 KB where it was 108."""
 MAY_END = 2
 """Bit of a row's flags: the text is complete, so end of speech may be chosen."""
 
@@ -46,8 +50,8 @@ def from_ordered_bits(u, LOW_BITS_ZERO: tl.constexpr):
 def _kth_largest(image, inside, k, FIRST_SHIFT: tl.constexpr, LAST_SHIFT: tl.constexpr):
     """Return the image of the k-th largest value: three counts a round, packed in one sum."""
     found = tl.zeros((1,), tl.uint32)
-    for i in tl.static_range((FIRST_SHIFT - LAST_SHIFT) // 2 + 1):
-        step = 1 << (FIRST_SHIFT - 2 * i)
+    for i in range((FIRST_SHIFT - LAST_SHIFT) // 2 + 1):
+        step = tl.full((1,), 1, tl.uint32) << (FIRST_SHIFT - 2 * i)
         one = found + step
         two = one + step
         three = two + step
@@ -65,8 +69,8 @@ def _kth_largest(image, inside, k, FIRST_SHIFT: tl.constexpr, LAST_SHIFT: tl.con
 def _nucleus(image, mass, wanted):
     """Return the largest image at or above which at least `wanted` of the mass lies."""
     found = tl.zeros((1,), tl.uint32)
-    for i in tl.static_range(16):
-        step = 1 << (30 - 2 * i)
+    for i in range(16):
+        step = tl.full((1,), 1, tl.uint32) << (30 - 2 * i)
         one = found + step
         two = one + step
         three = two + step
@@ -107,40 +111,38 @@ def _first_scores(score, token, words, penalty, may_end, SIZE: tl.constexpr):
     return tl.where((token == SIZE - 1) & (may_end == 0), float("-inf"), score)
 
 
-@triton.jit
-def choose_row(
-    row, logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook,
+@triton.jit(do_not_specialize=["codebook"])
+def _choose(
+    logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook,
     stride, source_stride, next_stride, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr,
     TALKER: tl.constexpr, HALF_WORDS: tl.constexpr, MIN_FRAMES: tl.constexpr,
     WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr, BOOKS: tl.constexpr, NEXT: tl.constexpr,
     SOURCE_WIDTH: tl.constexpr, SOURCE_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Choose one code; what choose_codes launches for each row."""
+    row = tl.program_id(0).to(tl.int64)
     stage: tl.constexpr = 0 if TALKER else 1
     slot = tl.load(slots + row).to(tl.int64)
     real = reals + slot * 8 + stage * 4
     whole = wholes + slot * 8
     token = tl.arange(0, BLOCK)
     inside = token < SIZE
-    score = tl.load(logits + row * stride + token, mask=inside, other=0.0, cache_modifier=".cg").to(
-        tl.float32
-    )
+    score = tl.load(logits + row * stride + token, mask=inside, other=0.0).to(tl.float32)
     row_scale = 1.0
+    # All reads that need only the slot are asked for before the first is waited for.
+    inverse_temperature = tl.load(real)
+    top_p, sampled = tl.load(real + 1), tl.load(real + 2)
+    top_k = tl.load(whole + stage)
+    seed_low, seed_high, frame = tl.load(whole + 2), tl.load(whole + 3), tl.load(whole + 4)
     if SOURCE_WIDTH > 0:
         at = tl.arange(0, SOURCE_BLOCK)
-        value = tl.load(
-            source + row * source_stride + at, mask=at < SOURCE_WIDTH, other=0.0,
-            cache_modifier=".cg",
-        )  # fmt: skip
+        value = tl.load(source + row * source_stride + at, mask=at < SOURCE_WIDTH, other=0.0)
         value = value.to(tl.float32)
         row_scale = tl.rsqrt(tl.sum(value * value, 0) / SOURCE_WIDTH + eps)
     words = seen + slot * ((SIZE - 1) // 32)
     if TALKER:
         may_end = ((tl.load(flags + row) & 2) != 0) & (tl.load(whole + 5) >= MIN_FRAMES)
         score = _first_scores(score, token, words, tl.load(real + 3), may_end, SIZE)
-    inverse_temperature = tl.load(real) * row_scale
-    sampled = tl.load(real + 2)
-    top_k = tl.load(whole + stage)
+    inverse_temperature *= row_scale
     scaled = tl.where(inside, score * inverse_temperature, float("-inf"))
     if sampled > 0:
         if (top_k > 0) & (top_k < SIZE):
@@ -151,14 +153,13 @@ def choose_row(
                 kth = from_ordered_bits(_kth_largest(image, inside, top_k, 30, 0), False)
             limit = tl.max(kth, 0) * inverse_temperature
             scaled = tl.where(scaled < limit, float("-inf"), scaled)
-        top_p = tl.load(real + 1)
         if top_p < 1.0:
             mass = tl.where(inside, tl.exp(scaled - tl.max(scaled, 0)), 0.0)
             wanted = tl.maximum(top_p, 1e-6) * tl.sum(mass, 0)  # the best token always stays
             found = _nucleus(ordered_bits(scaled), mass, wanted)
             limit = tl.max(from_ordered_bits(found, False), 0)
             scaled = tl.where(scaled < limit, float("-inf"), scaled)
-        noise = _gumbel(tl.load(whole + 2), tl.load(whole + 3), tl.load(whole + 4), codebook, BLOCK)
+        noise = _gumbel(seed_low, seed_high, frame, codebook, BLOCK)
         scaled = scaled + noise * sampled
     code = tl.argmax(scaled, 0).to(tl.int32)
     if TALKER:
@@ -177,21 +178,6 @@ def choose_row(
         tl.store(next_input + row * next_stride + column, value, mask=into)
 
 
-@triton.jit(do_not_specialize=["codebook"])
-def _choose(
-    logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook, stride,
-    source_stride, next_stride, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, TALKER: tl.constexpr,
-    HALF_WORDS: tl.constexpr, MIN_FRAMES: tl.constexpr, WIDTH: tl.constexpr,
-    WIDTH_BLOCK: tl.constexpr, BOOKS: tl.constexpr, NEXT: tl.constexpr,
-    SOURCE_WIDTH: tl.constexpr, SOURCE_BLOCK: tl.constexpr,
-):  # fmt: skip
-    choose_row(
-        tl.program_id(0).to(tl.int64), logits, source, slots, flags, reals, wholes, seen, codes,
-        table, next_input, codebook, stride, source_stride, next_stride, eps, SIZE, BLOCK, TALKER,
-        HALF_WORDS, MIN_FRAMES, WIDTH, WIDTH_BLOCK, BOOKS, NEXT, SOURCE_WIDTH, SOURCE_BLOCK,
-    )  # fmt: skip
-
-
 def choose_codes(
     logits: Tensor,
     slots: Tensor,
@@ -207,7 +193,6 @@ def choose_codes(
     next_input: Tensor | None = None,
     source: Tensor | None = None,
     eps: float = 0.0,
-    num_warps: int = 4,
 ) -> None:
     """Choose codebook `codebook` of each row into `codes` [B, 17] int32 (column 16: ended).
 
@@ -229,5 +214,5 @@ def choose_codes(
         into.stride(0), eps, size, triton.next_power_of_2(size),
         talker, logits.dtype == torch.bfloat16, min_frames, width, triton.next_power_of_2(width),
         codes.shape[1] - 1, table is not None, source_width,
-        triton.next_power_of_2(max(source_width, 1)), num_warps=num_warps,
+        triton.next_power_of_2(max(source_width, 1)), num_warps=_WARPS,
     )  # fmt: skip

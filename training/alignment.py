@@ -25,6 +25,8 @@ SLOT_SAMPLES = 960
 SPEECH_RMS = 0.006
 """Blocks of 5 ms louder than this are sound."""
 BLOCK_SAMPLES = 120
+LEAST_PAUSE_BLOCKS = 8
+"""A pause is quiet for at least 40 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,25 @@ def loud_blocks(audio: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     return np.asarray(np.sqrt((blocks**2).mean(1)) > SPEECH_RMS)
 
 
+def longest_quiet(loud: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the first block and the length of the longest stretch without sound."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[1], loud.astype(np.int8), [1]])))
+    if not len(edges):
+        return 0, 0
+    begins, ends = edges[::2], edges[1::2]
+    longest = int(np.argmax(ends - begins))
+    return int(begins[longest]), int(ends[longest] - begins[longest])
+
+
 def settle_pauses(
     starts: npt.NDArray[np.float64], sounds: list[int], loud: npt.NDArray[np.bool_], end: int
 ) -> npt.NDArray[np.float64]:
     """Move each pause's start to where the speech before it falls silent.
 
-    The teacher counts most of a pause to the sound before it, which would stretch word ends.
+    The teacher counts most of a pause to the sound before it, which would stretch word ends. The
+    silence is the longest quiet stretch between that sound and the one behind: a stop is silent
+    before its burst, and the next word is heard some 30 ms before its own time. Where no stretch
+    is long enough, the mark is hardly a pause: it gets the end of the span.
     """
     moved = starts.copy()
     for at in range(1, len(sounds)):
@@ -78,10 +93,11 @@ def settle_pauses(
             continue
         first = int(moved[at - 1])
         behind = int(starts[at + 1]) if at + 1 < len(sounds) else end
-        span = np.flatnonzero(loud[first // BLOCK_SAMPLES : behind // BLOCK_SAMPLES])
-        if len(span):
-            silent = first + (int(span[-1]) + 2) * BLOCK_SAMPLES
-            moved[at] = min(max(silent, first + SLOT_SAMPLES // 2), max(behind - 600, first + 1))
+        quiet, length = longest_quiet(loud[first // BLOCK_SAMPLES : behind // BLOCK_SAMPLES])
+        silent = behind
+        if length >= LEAST_PAUSE_BLOCKS:
+            silent = first + (quiet + 1) * BLOCK_SAMPLES
+        moved[at] = min(max(silent, first + SLOT_SAMPLES // 2), max(behind - 600, first + 1))
     return moved
 
 

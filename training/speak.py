@@ -52,7 +52,8 @@ def worker(index: int, options: argparse.Namespace, deadline: float) -> None:
             script["line"] = np.array([at, position, len(script["rows"][0])])
             position += len(audio)
             kept.append(script)
-    save_scripts(kept, Path(options.out) / f"script_{index}.npz")
+    if kept:
+        save_scripts(kept, Path(options.out) / f"script_{index}.npz")
 
 
 def save_scripts(kept: list[dict[str, npt.NDArray[np.generic]]], path: Path) -> None:

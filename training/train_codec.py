@@ -18,12 +18,15 @@ from playhead.engine.units import FRAME_SAMPLES
 from training.codec import Codec
 from training.coding import load_books, shift_offset
 from training.discriminators import SpectralLoss, critics
+from training.states import save_state
 
 CONTEXT_FRAMES, LOSS_FRAMES = 12, 12
 PEAK_RATE, WARM_RATE = 1e-3, 7e-4
 CRITICS_FROM = 0.16
 """Share of the schedule after which the critics join, when training starts from nothing."""
 CRITIC_WARMUP_STEPS = 150
+BEGINNING_EVERY = 6
+"""Steps between batches of utterance beginnings, decoded from an empty past as a stream is."""
 
 
 class CodecTrainer:
@@ -37,6 +40,9 @@ class CodecTrainer:
         data = torch.load(work / "data.pt", weights_only=True)
         self.codes = data["codes"].to(self.device)
         self.positions = data["frame_position"].to(self.device)
+        length = data["length"].to(self.device)
+        begins = torch.cumsum(length, 0) - length
+        self.begins = begins[begins <= len(self.positions) - LOSS_FRAMES]
         audio = np.fromfile(work / "audio.i16", dtype=np.int16)
         self.audio = torch.from_numpy(audio).to(self.device)
         offsets = [shift_offset(shift) for shift in range(len(self.codes))]
@@ -78,13 +84,20 @@ class CodecTrainer:
         self.step, self.spent_s = state["step"], state["spent_s"]
 
     def draw(self) -> tuple[Tensor, Tensor]:
-        """Return codes [B, 16, T] and the audio of the last LOSS_FRAMES [B, 1, samples]."""
+        """Return codes [B, 16, T] and the audio of the last LOSS_FRAMES [B, 1, samples].
+
+        Frames before them are context; a batch of beginnings has none.
+        """
         batch, span = self.options.batch, len(self.frames)
-        start = torch.randint(0, len(self.positions) - span, (batch,), device=self.device)
+        if self.step % BEGINNING_EVERY == 0:
+            pick = torch.randint(0, len(self.begins), (batch,), device=self.device)
+            index = self.begins[pick][:, None] + self.frames[:LOSS_FRAMES]
+        else:
+            start = torch.randint(0, len(self.positions) - span, (batch,), device=self.device)
+            index = start[:, None] + self.frames
         shift = torch.randint(0, len(self.codes), (batch,), device=self.device)
-        index = start[:, None] + self.frames[None]
         codes = self.codes[shift[:, None], index].long().transpose(1, 2)
-        begins = self.positions[index[:, CONTEXT_FRAMES:]] + self.offsets[shift][:, None]
+        begins = self.positions[index[:, -LOSS_FRAMES:]] + self.offsets[shift][:, None]
         audio = self.audio[begins[..., None] + self.samples].float().div_(32768)
         return codes, audio.flatten(1)[:, None]
 
@@ -100,7 +113,7 @@ class CodecTrainer:
             group["lr"] = max(0.5 * rate, 1e-4)
         codes, real = self.draw()
         self.codec.train()
-        made = self.codec(codes)[..., CONTEXT_FRAMES * FRAME_SAMPLES :]
+        made = self.codec(codes)[..., -LOSS_FRAMES * FRAME_SAMPLES :]
         spectral = self.spectral(made, real)
         loss = spectral + 0.2 * (made.abs().clamp_min(0.98) - 0.98).mean()
         if judged:
@@ -143,8 +156,8 @@ class CodecTrainer:
                     total = total + (a.detach() - b).abs().mean() / scale
         return total / len(self.critics)
 
-    def save(self, began: float, final: bool) -> None:
-        """Write the averages, and at the end everything a later call needs."""
+    def save(self, began: float) -> None:
+        """Write the averages, and everything a later call needs."""
         kept = [p.detach().clone() for p in self.trained]
         with torch.no_grad():
             for weight, mean in zip(self.trained, self.average, strict=True):
@@ -154,17 +167,16 @@ class CodecTrainer:
             for weight, old in zip(self.trained, kept, strict=True):
                 weight.copy_(old)
         torch.save(halves, Path(self.options.out) / "codec.pt")
-        if final:
-            state = {
-                "codec": self.codec.state_dict(),
-                "critics": self.critics.state_dict(),
-                "decoder_optimiser": self.decoder_optimiser.state_dict(),
-                "critic_optimiser": self.critic_optimiser.state_dict(),
-                "average": self.average,
-                "step": self.step,
-                "spent_s": self.spent_s + time.time() - began,
-            }
-            torch.save(state, self.state_path)
+        state = {
+            "codec": self.codec.state_dict(),
+            "critics": self.critics.state_dict(),
+            "decoder_optimiser": self.decoder_optimiser.state_dict(),
+            "critic_optimiser": self.critic_optimiser.state_dict(),
+            "average": self.average,
+            "step": self.step,
+            "spent_s": self.spent_s + time.time() - began,
+        }
+        save_state(state, self.state_path)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -202,9 +214,9 @@ def main() -> None:
             print(f"codec step {trainer.step} spectral {mean:.3f}", flush=True)
             sums, reported = [], time.time()
         if time.time() - saved > 90:
-            trainer.save(began, final=False)
+            trainer.save(began)
             saved = time.time()
-    trainer.save(began, final=True)
+    trainer.save(began)
     print(f"codec: done at step {trainer.step}", flush=True)
 
 

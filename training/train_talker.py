@@ -22,6 +22,7 @@ from playhead.engine.text.english.phonemes import NUM_SOUNDS, PAIR_BASE
 from playhead.engine.units import CODEBOOKS
 from training.batches import Batch, Corpus, Packer, held_out
 from training.sizes import CODEC_EOS, SIZES, Sizes
+from training.states import save_state
 from training.talker import PROMPT_ROWS, Talker, TextTable
 
 PEAK_RATE, WARMUP_STEPS = 1.2e-3, 300
@@ -209,8 +210,8 @@ class Trainer:
         self._swap()
         return losses
 
-    def save(self, began: float, final: bool) -> None:
-        """Write the averages, and at the end everything a later call needs."""
+    def save(self, began: float) -> None:
+        """Write the averages, and everything a later call needs."""
         self._swap()
         halves = {k: v.half().cpu() for k, v in self.model.state_dict().items()}
         table = {k: v.half().cpu() for k, v in self.table.state_dict().items()}
@@ -218,16 +219,15 @@ class Trainer:
         predictor = {k: halves.pop(k) for k in list(halves) if k.startswith("code_predictor.")}
         torch.save(predictor, Path(self.options.out) / "predictor.pt")
         torch.save({"model": halves, "table": table}, Path(self.options.out) / "talker.pt")
-        if final:
-            state = {
-                "model": self.model.state_dict(),
-                "table": self.table.state_dict(),
-                "optimiser": self.optimiser.state_dict(),
-                "average": self.average,
-                "step": self.step,
-                "spent_s": self.spent_s + time.time() - began,
-            }
-            torch.save(state, self.state_path)
+        state = {
+            "model": self.model.state_dict(),
+            "table": self.table.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "average": self.average,
+            "step": self.step,
+            "spent_s": self.spent_s + time.time() - began,
+        }
+        save_state(state, self.state_path)
 
 
 def run(trainer: Trainer, seconds: float, total: float) -> None:
@@ -249,9 +249,9 @@ def run(trainer: Trainer, seconds: float, total: float) -> None:
             )
             sums, reported = [], time.time()
         if time.time() - saved > 90:
-            trainer.save(began, final=False)
+            trainer.save(began)
             saved = time.time()
-    trainer.save(began, final=True)
+    trainer.save(began)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -93,6 +93,8 @@ class WorkerOptions:
     port: int = 8081
     """Of the health server; 0 switches it off."""
     rooms: RoomOptions = field(default_factory=RoomOptions)
+    trace: Path | None = None
+    """Folder in which the engine records what it is told and decides."""
 
 
 class WorkerApp:
@@ -104,11 +106,13 @@ class WorkerApp:
         self._profile = load_profile(options.profile)
         self._engine_process: EngineProcess | None = None
         if options.carrier == "process":
-            self._engine_process = EngineProcess(options.model, options.profile)
+            self._engine_process = EngineProcess(
+                options.model, options.profile, trace=options.trace
+            )
             carrier = SocketCarrier(self._engine_process.path, connect_s=LOAD_S)
             self.client = EngineClient(carrier)
         else:
-            maker = engine_maker(options.model, options.profile)
+            maker = engine_maker(options.model, options.profile, options.trace)
             self.client = EngineClient(ThreadCarrier(maker))
         self.counters = RoomCounters()
         self._server = self._make_server()

@@ -28,6 +28,8 @@ class EngineStatus:
     languages: tuple[str, ...] = ()
     exact_times: bool = False
     """Word times of spoken text have a verified error bound."""
+    clones: bool = False
+    """It speaks with the stored voices of its machine."""
     metrics: dict[str, float] = field(default_factory=dict)
 
 

@@ -26,6 +26,7 @@ from playhead.worker import (
 )
 from playhead.worker.demo import add_arguments as add_demo_arguments
 from playhead.worker.demo import run as run_demo
+from playhead.worker.engine_process import add_record
 
 if TYPE_CHECKING:
     from playhead.worker.app import WorkerOptions
@@ -144,6 +145,7 @@ def _add_worker(commands: "_Commands") -> None:
         help="take only rooms that ask for this name; default: every new room",
     )
     _add_model(parser)
+    add_record(parser)
     _add_worker_limits(parser)
     _add_process(parser)
     parser.add_argument(
@@ -251,6 +253,7 @@ def _add_engine(commands: "_Commands") -> None:
         help="socket to make, in a folder that only you may enter (mode 700)",
     )
     _add_model(parser)
+    add_record(parser)
     _add_process(parser)
     parser.set_defaults(run=_run_engine)
 
@@ -284,6 +287,8 @@ def _passed_on(args: argparse.Namespace) -> list[str]:
         flags += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     if args.model is not None:
         flags += ["--model", args.model]
+    if args.record is not None:
+        flags += ["--record", str(args.record)]
     if args.keep_pcm is not None:
         flags += ["--keep-pcm", str(args.keep_pcm)]
     for identity in args.allow:
@@ -317,6 +322,7 @@ def _worker_options(args: argparse.Namespace) -> "WorkerOptions":
         host=args.host,
         port=args.port,
         rooms=rooms,
+        trace=args.record,
     )
 
 
@@ -344,7 +350,7 @@ def _run_engine(args: argparse.Namespace) -> int:
 
     if args.parent_pid:
         end_with_parent(args.parent_pid)
-    return run_engine(args.model, args.profile, args.socket)
+    return run_engine(args.model, args.profile, args.socket, args.record)
 
 
 def _run_version(_: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """EngineProcess: an engine of its own process, kept running; and what that process runs."""
 
+import argparse
 import asyncio
 import logging
 import os
@@ -24,11 +25,26 @@ STOP_S = 15.0
 WAIT_S = 0.05
 
 
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """Declare the flag of every command that has an engine."""
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FOLDER",
+        help="record there what the engine is told and decides, texts included, up to 256 MiB; "
+        "playhead simulate --parts trace --trace FILE replays it",
+    )
+
+
 class EngineProcess:
     """Runs `playhead engine` on a private socket and restarts it after a fault."""
 
-    def __init__(self, model: str | None, profile: str, gpu: int | None = None) -> None:
+    def __init__(
+        self, model: str | None, profile: str, gpu: int | None = None, trace: Path | None = None
+    ) -> None:
         """Make the private folder of the socket; `gpu` is the only one the engine sees.
+
+        `trace`: folder in which each engine process records what it is told and decides.
 
         Raises ConfigError where no folder can be made.
         """
@@ -46,6 +62,8 @@ class EngineProcess:
         command += ["--parent-pid", str(os.getpid())]
         if model is not None:
             command += ["--model", model]
+        if trace is not None:
+            command += ["--record", str(trace)]
         self._supervisor = Supervisor(command)
         self._thread = threading.Thread(target=self._run, name="playhead-engine-process")
         self.exit_code: int | None = None
@@ -77,14 +95,14 @@ class EngineProcess:
         self.exit_code = self._supervisor.run(forward_signals=False)
 
 
-def run_engine(model: str | None, profile: str, socket: Path) -> int:
+def run_engine(model: str | None, profile: str, socket: Path, trace: Path | None = None) -> int:
     """Serve an engine on a socket until SIGTERM and a drain; the body of `playhead engine`.
 
     Raises ConfigError or CheckpointError before anything is served. Returns 1 when the engine
     broke or its device hangs: the supervisor starts a fresh one.
     """
     try:
-        asyncio.run(_serve(ThreadCarrier(engine_maker(model, profile)), socket))
+        asyncio.run(_serve(ThreadCarrier(engine_maker(model, profile, trace)), socket))
     except TransportError as error:
         logger.error("the engine ends: %s", error)
         return 1

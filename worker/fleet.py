@@ -94,6 +94,7 @@ class FleetCarrier:
             voices=ready[0].voices,
             languages=ready[0].languages,
             exact_times=ready[0].exact_times,
+            clones=ready[0].clones,
             metrics=_together([status.metrics for status in ready]),
         )
 

@@ -96,6 +96,14 @@ class ReceiverReporter:
         return totals, rtt_s
 
 
+async def tell_listening(room: rtc.Room, listening: bool) -> None:
+    """Tell the speaker whether its track is heard here: it makes nothing that nobody hears."""
+    with contextlib.suppress(PublishDataError):
+        await room.local_participant.publish_data(
+            json.dumps({"listening": listening}), reliable=True, topic=RECEIVER_TOPIC
+        )
+
+
 @dataclass(slots=True)
 class Recording:
     """What came out of the jitter buffer, with the moment each frame did."""
@@ -153,6 +161,7 @@ class Listener:
     async def join(self, url: str, token: str, *, speaker_limit_s: float = 30.0) -> None:
         """Connect, and wait until the speaker's track is heard."""
         self.room.on("track_subscribed", self._on_track)
+        self.room.on("track_unsubscribed", self._on_track_gone)
         self.room.on("data_received", self._on_data)
         self.room.register_text_stream_handler(CAPTIONS_TOPIC, self._on_caption)
         await self.room.connect(url, token)
@@ -210,7 +219,14 @@ class Listener:
         self.reporter = ReceiverReporter(self.room, track)
         self._spawn(self._record(track))
         self._spawn(self.reporter.run())
+        self._spawn(tell_listening(self.room, True))
         self._subscribed.set()
+
+    def _on_track_gone(
+        self, _: rtc.Track, __: rtc.RemoteTrackPublication, participant: rtc.RemoteParticipant
+    ) -> None:
+        if participant.identity == self._speaker:
+            self._spawn(tell_listening(self.room, False))
 
     def _on_data(self, packet: rtc.DataPacket) -> None:
         if packet.topic == EVENTS_TOPIC:

@@ -12,6 +12,7 @@ from typing import Literal
 from playhead.engine.receiver import ReceiverEstimate, ReceiverReport
 
 MAX_REPORT_BYTES = 512
+MAX_LISTENING_BYTES = 64
 MAX_REPORTS_PER_S = 10.0
 """The helpers send 4 a second."""
 _FIELDS = frozenset(field.name for field in fields(ReceiverReport))
@@ -24,6 +25,7 @@ class _Listener:
     estimate: ReceiverEstimate
     budget: float = MAX_REPORTS_PER_S
     budget_at_s: float = 0.0
+    listening: bool = True
 
 
 class Receivers:
@@ -47,14 +49,23 @@ class Receivers:
         """Return how many listeners there are."""
         return len(self._listeners)
 
+    @property
+    def deaf(self) -> bool:
+        """Return whether all who are there have told that they do not listen."""
+        there = self._listeners.values()
+        return bool(there) and not any(each.listening for each in there)
+
     def take(self, identity: str, payload: bytes, now_s: float) -> bool:
-        """Take a report as it came from the network.
+        """Take a report, or the word that one listens or not, as it came from the network.
 
         False if it was dropped: over the rate, malformed, absurd, or from nobody who listens.
         """
         listener = self._listeners.get(identity)
         if listener is None or not _within_rate(listener, now_s):
             return False
+        if (told := parse_listening(payload)) is not None:
+            listener.listening = told
+            return True
         report = parse_report(payload)
         if report is None or report.problem() is not None:
             return False
@@ -80,6 +91,12 @@ class Receivers:
         """Tell how far this worker is from the media server."""
         for listener in self._listeners.values():
             listener.estimate.publisher_rtt_s = rtt_s
+
+
+def parse_listening(payload: bytes) -> bool | None:
+    """Return what a packet tells of listening; None if it is something else."""
+    text = payload[:MAX_LISTENING_BYTES].replace(b" ", b"")
+    return {b'{"listening":true}': True, b'{"listening":false}': False}.get(text)
 
 
 def parse_report(payload: bytes) -> ReceiverReport | None:

@@ -26,7 +26,7 @@ from playhead.engine.profile import load_profile
 from playhead.worker import logs
 from playhead.worker.carrier import Carrier
 from playhead.worker.client import EngineClient
-from playhead.worker.engine_process import LOAD_S, EngineProcess
+from playhead.worker.engine_process import LOAD_S, EngineProcess, add_record
 from playhead.worker.fleet import FleetCarrier
 from playhead.worker.http.options import LOOPBACK, HttpOptions
 from playhead.worker.http.routes import build_app
@@ -60,6 +60,8 @@ class ServeOptions:
     """Above 0: an engine for each, which sees no other."""
     drain_s: float = 30.0
     tls: ssl.SSLContext | None = None
+    trace: Path | None = None
+    """Folder in which engines record what they are told and decide."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> None:
@@ -98,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
         help="OpenTelemetry collector (OTLP over HTTP) that gets a span for each utterance "
         "[PLAYHEAD_TRACES]",
     )
+    add_record(parser)
     _add_edges(parser)
     _add_security(parser)
     keys = tuple(key for key in env.get("PLAYHEAD_API_KEYS", "").split(",") if key)
@@ -182,7 +185,9 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
     if engines < 1 or (engines > 1 and args.carrier == "threads"):
         raise ConfigError("--engines is 1 or more; more than one needs --carrier process")
     tls = _tls(args.tls_cert, args.tls_key)
-    return ServeOptions(http, args.profile, args.carrier, engines, gpus, args.drain_s, tls)
+    return ServeOptions(
+        http, args.profile, args.carrier, engines, gpus, args.drain_s, tls, args.record
+    )
 
 
 def num_gpus() -> int:
@@ -311,10 +316,10 @@ class Server:
     def _carrier(self) -> Carrier:
         options, model = self._options, self._options.http.model
         if options.carrier == "threads":
-            return ThreadCarrier(engine_maker(model, options.profile))
+            return ThreadCarrier(engine_maker(model, options.profile, options.trace))
         for index in range(options.engines):
             gpu = index if options.gpus else None
-            self._engines.append(EngineProcess(model, options.profile, gpu))
+            self._engines.append(EngineProcess(model, options.profile, gpu, options.trace))
         carriers = [SocketCarrier(each.path, connect_s=LOAD_S) for each in self._engines]
         return carriers[0] if len(carriers) == 1 else FleetCarrier(carriers)
 

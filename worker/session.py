@@ -28,7 +28,14 @@ from playhead.worker.receivers import Receivers
 from playhead.worker.speaker import Speaker
 from playhead.worker.text_intake import TEXT_TOPIC, TextIntake, TextLimits
 from playhead.worker.text_request import request_id_of
-from playhead.worker.track import TRACK_NAME, Pump, PumpKind, QueuedPump, make_source
+from playhead.worker.track import (
+    TRACK_NAME,
+    Pump,
+    PumpKind,
+    QueuedPump,
+    make_source,
+    track_options,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -91,13 +98,17 @@ class RoomSession:
         self._refused_at_s: dict[str, float] = {}
         self._num_unknown = 0
         self._subscribed = False
+        self._holds: set[str] = set()
+        """Why nothing is sent; empty: it is."""
         room.register_text_stream_handler(TEXT_TOPIC, self._on_text)
         room.on("data_received", self._on_data)
         room.on("participant_connected", self._on_joined)
         room.on("participant_disconnected", self._on_left)
         room.on("local_track_subscribed", lambda _: self._on_subscribed())
-        room.on("reconnecting", self._speaker.pause)
-        room.on("reconnected", self._speaker.resume)
+        room.on("reconnecting", lambda: self._hold("reconnecting", True))
+        room.on("reconnected", lambda: self._hold("reconnecting", False))
+        room.on("track_muted", lambda who, _: self._on_muted(who, True))
+        room.on("track_unmuted", lambda who, _: self._on_muted(who, False))
         room.on("disconnected", lambda _: self._ended.set())
 
     async def run(self) -> None:
@@ -123,8 +134,7 @@ class RoomSession:
         local = self._room.local_participant
         local.register_rpc_method(INTERRUPT_METHOD, self._on_interrupt)
         track = rtc.LocalAudioTrack.create_audio_track(TRACK_NAME, self._source)
-        options = rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE)
-        publication = await local.publish_track(track, options)
+        publication = await local.publish_track(track, track_options())
         self._outbox.track_sid = publication.sid
         self._counters.add("rooms")
         logger.info("room entered", extra={"room": self._room.name})
@@ -145,6 +155,7 @@ class RoomSession:
         self._permissions.joined(identity, kind)
         if kind in ("person", "phone") or identity == self._policy.linked_participant:
             self._receivers.add(identity, "phone" if kind == "phone" else "web")
+            self._hold("deaf", self._receivers.deaf)
             self._later(SETTLE_S, self._listen)
         self._receivers.linked = self._permissions.linked
         self._joined.set()
@@ -158,6 +169,19 @@ class RoomSession:
         self._refused_at_s.pop(participant.identity, None)
         if had_listeners and len(self._receivers) == 0:
             self._speaker.unheard()
+        self._hold("deaf", self._receivers.deaf)
+
+    def _on_muted(self, participant: rtc.Participant, muted: bool) -> None:
+        """The room's administration silenced the speaker, or lets it speak again."""
+        if participant is self._room.local_participant:
+            self._hold("muted", muted)
+
+    def _hold(self, why: str, held: bool) -> None:
+        """Pause from the first reason on until the last is gone: a held speech costs no step."""
+        before = bool(self._holds)
+        (self._holds.add if held else self._holds.discard)(why)
+        if bool(self._holds) != before:
+            (self._speaker.pause if self._holds else self._speaker.resume)()
 
     def _on_subscribed(self) -> None:
         """Somebody subscribed for the first time; with agents about, it may be one of them."""
@@ -207,6 +231,7 @@ class RoomSession:
             identity = packet.participant.identity
             if not self._receivers.take(identity, packet.data, time.monotonic()):
                 self._counters.add("reports_dropped")
+            self._hold("deaf", self._receivers.deaf)
 
     async def _may_speak(self, identity: str) -> bool:
         """Answer, once the participant is announced or ought to be."""

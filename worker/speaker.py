@@ -78,6 +78,7 @@ class Speaker:
         self._tick = asyncio.Event()
         self._current: asyncio.Task[None] | None = None
         self._listening = False
+        self._paused = False
 
     async def run(self) -> None:
         """Speak until cancelled; cancellation cuts what sounds."""
@@ -133,9 +134,11 @@ class Speaker:
         if self._listening:
             return
         self._listening = True
+        now_s = time.monotonic()
         for speech in self._sounding:
-            speech.clock.start()
-        self._pump.resume()
+            self._begin(speech, now_s)
+        if not self._paused:
+            self._pump.resume()
         self._tick.set()
 
     def unheard(self) -> None:
@@ -151,7 +154,8 @@ class Speaker:
         self._listening = False
 
     def pause(self) -> None:
-        """Stop sending and keep what has not left, for example while the room reconnects."""
+        """Stop sending and keep what has not left: nobody hears it, or the room reconnects."""
+        self._paused = True
         if not self._listening:
             return
         self._pump.pause()
@@ -162,6 +166,7 @@ class Speaker:
 
     def resume(self) -> None:
         """Go on after `pause`."""
+        self._paused = False
         if not self._listening:
             return
         for speech in self._sounding:
@@ -208,9 +213,14 @@ class Speaker:
         self._queue.remove(speech)
         self._sounding.append(speech)
         if self._listening:
-            speech.clock.start()
+            self._begin(speech, now_s)
         self._report(now_s)
         self._tick.set()
+
+    def _begin(self, speech: Speech, now_s: float) -> None:
+        speech.clock.start()
+        if self._paused:
+            speech.clock.pause(now_s)
 
     def _take(self, speech: Speech, result: SpeechResult) -> None:
         if isinstance(result, Pcm):

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playhead.engine.errors import ConfigError, TransportError
@@ -64,6 +65,7 @@ class ThreadCarrier:
             voices=engine.voices,
             languages=engine.languages,
             exact_times=engine.exact_times,
+            clones=_clones(engine),
             metrics=engine.metrics.snapshot(),
         )
 
@@ -102,8 +104,17 @@ class ThreadCarrier:
                 self._on_lost(reason)
 
 
-def engine_maker(model: str | None, profile: str) -> MakeEngine:
-    """Return the recipe of a checkpoint (None: the embedded voice) under a profile."""
+def _clones(engine: "Engine") -> bool:
+    """Say whether an engine's voices are stored ones; one that plays a script has no model."""
+    model = getattr(engine, "model", None)
+    return model is not None and model.config.kind == "base"
+
+
+def engine_maker(model: str | None, profile: str, trace: Path | None = None) -> MakeEngine:
+    """Return the recipe of a checkpoint (None: the embedded voice) under a profile.
+
+    `trace`: folder of a file that records what the engine is told and decides.
+    """
 
     def make(on_results: OnResults) -> "Engine":
         from playhead.engine.engine import Engine  # torch: only where an engine is built
@@ -113,7 +124,13 @@ def engine_maker(model: str | None, profile: str) -> MakeEngine:
         resolved = load_profile(profile)
         logger.info("profile %s, sha256 %s: %s", resolved.name, sha256(resolved), resolved)
         _check_device(resolved)
-        return Engine(EMBEDDED_VOICE if model is None else model, resolved, on_results)
+        which = EMBEDDED_VOICE if model is None else model
+        if trace is None:
+            return Engine(which, resolved, on_results)
+        from playhead.worker.simulate.trace import recorded_engine
+        from playhead.worker.simulate.trace_file import TraceFile
+
+        return recorded_engine(TraceFile(trace, model, resolved), which, resolved, on_results)
 
     return make
 

@@ -191,6 +191,15 @@ def audio_frame(pcm: bytes) -> rtc.AudioFrame:
     return rtc.AudioFrame(pcm, SAMPLE_RATE_HZ, 1, len(pcm) // SAMPLE_BYTES)
 
 
+def track_options() -> rtc.TrackPublishOptions:
+    """Return how a speaking track is published.
+
+    Silence is sent like speech (no DTX): a receiver fades in what follows a pause of the packets,
+    and a sharp onset kept 0.71 to 0.97 of the energy of its first 100 ms; it keeps 1.0 so.
+    """
+    return rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE, dtx=False)
+
+
 def make_source() -> rtc.AudioSource:
     """Return the source of a room's track; on the room's loop."""
     return rtc.AudioSource(SAMPLE_RATE_HZ, 1, queue_size_ms=QUEUE_MS)

@@ -5,14 +5,15 @@ the name. Everything added here belongs to the local owner.
 """
 
 import argparse
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from playhead.engine.errors import ConfigError, InputError
 from playhead.engine.reference_audio import FORMATS, MAX_BYTES
-from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
-from playhead.worker.voice_making import make_voice
+from playhead.engine.voice_store import LOCAL_OWNER, StoredVoice, VoiceStore
+from playhead.worker.voice_process import VoiceProcess
 
 DESCRIPTION = (
     "Cloned voices of this machine. Clone a voice only with its speaker's consent; docs/voices.md "
@@ -62,18 +63,20 @@ def run(args: argparse.Namespace) -> int:
 def _add(store: VoiceStore, args: argparse.Namespace) -> None:
     if args.model is None:
         raise ConfigError("no checkpoint; give --model, a base one, or set PLAYHEAD_MODEL")
-    voice = make_voice(
-        store,
-        LOCAL_OWNER,
-        args.name,
-        _read(args.recording),
-        args.model,
-        args.transcript,
-        args.consent,
-    )
+    voice = asyncio.run(_made(store, args, _read(args.recording)))
     for warning in voice.warnings:
         print(f"warning: {warning}")
     print(f"added {voice.name} ({voice.id[:12]}) from {voice.reference_s:.1f} s")
+
+
+async def _made(store: VoiceStore, args: argparse.Namespace, recording: bytes) -> StoredVoice:
+    process = VoiceProcess(args.model)
+    try:
+        return await process.make(
+            store, LOCAL_OWNER, args.name, recording, args.transcript, args.consent
+        )
+    finally:
+        await process.close()
 
 
 def _read(path: Path) -> bytes:

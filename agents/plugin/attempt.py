@@ -11,9 +11,10 @@ from livekit import rtc
 from livekit.agents.tts import AudioEmitter
 from livekit.agents.types import TimedString
 from livekit.agents.utils.aio import cancel_and_wait
+from livekit.plugins.playhead.log import logger
 
 from playhead.engine.errors import TransportError
-from playhead.engine.messages import Done, Pcm, PlaybackSnapshot, Submit, Word, Words
+from playhead.engine.messages import Done, Guard, Pcm, PlaybackSnapshot, Submit, Word, Words
 from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
 from playhead.worker.client import Utterance
 
@@ -52,6 +53,8 @@ class Attempt:
         """The engine timed words exactly."""
         self.words: list[Word] = []
         """All words timed so far, whether or not the framework gets them."""
+        self.guard: Guard = ""
+        """What ended speech that went on behind its text; known once the attempt is over."""
         self.request_id = ""
         """As the engine knows it; empty before admission."""
         self._utterance: Utterance | None = None
@@ -118,6 +121,7 @@ class Attempt:
                 if not self.audible:
                     self._push(utterance.request_id, bytes(SILENT_SAMPLES * SAMPLE_BYTES))
                 self._push_rest()
+                self._end(result)
                 return result
             self._await_audio()
         raise TransportError("the utterance was cancelled")
@@ -148,6 +152,15 @@ class Attempt:
         if self._resampler is not None:
             for frame in self._resampler.flush():
                 self._emitter.push_frame(frame)
+
+    def _end(self, done: Done) -> None:
+        self.guard = done.guard
+        if done.guard:
+            logger.warning(
+                "speech went on behind its text and was ended, guard %s",
+                done.guard,
+                extra={"request_id": done.request_id},
+            )
 
     def _time(self, words: Words) -> None:
         self.exact_words = not words.estimated

@@ -83,6 +83,7 @@ class PumpOutput(AudioOutput):
         now_s = time.monotonic()
         segments, self._segments = self._segments, deque()
         for segment in segments:
+            self._tell_runs(segment, now_s, over=True)
             self.cut_text = segment.heard_text(now_s)
             self.on_playback_finished(
                 playback_position=segment.heard_s(now_s),
@@ -100,6 +101,8 @@ class PumpOutput(AudioOutput):
         now_s = time.monotonic()
         for segment in self._segments:
             segment.clock.pause(now_s)
+            self._tell_start(segment, segment.clock.pushed_samples)
+            self._tell_runs(segment, now_s, over=True)
             segment.report(now_s, self._pump.bridge_s(now_s))
 
     def resume(self) -> None:
@@ -127,7 +130,7 @@ class PumpOutput(AudioOutput):
 
     def _begin(self, frame: rtc.AudioFrame) -> Segment:
         now_s = time.monotonic()
-        segment = Segment(frame, self.receivers.estimate(now_s))
+        segment = Segment(frame, self.receivers.estimate(now_s), now_s)
         segment.clock.start()
         if self._paused:
             segment.clock.pause(now_s)
@@ -153,13 +156,30 @@ class PumpOutput(AudioOutput):
     def _look_at(self, segment: Segment, now_s: float) -> float:
         """Tell of a segment's start and end; return when to look again, in seconds."""
         exited = segment.clock.exited_samples(now_s)
-        if not segment.started and exited:
-            segment.started = True
-            self.on_playback_started(created_at=time.time())
-        if segment.flushed and exited >= segment.num_samples:
+        self._tell_start(segment, exited)
+        ended = segment.flushed and exited >= segment.num_samples
+        self._tell_runs(segment, now_s, over=ended)
+        if ended:
             self._segments.remove(segment)
             self.cut_text = None
             position_s = samples_to_s(segment.num_samples)
             self.on_playback_finished(playback_position=position_s, interrupted=False)
         left_s = segment.clock.dry_at_s(now_s) - now_s
         return max(left_s, SOON_S) if segment.started else SOON_S
+
+    def _tell_start(self, segment: Segment, num_exited: int) -> None:
+        """Tell that a segment sounds, once."""
+        if not segment.started and num_exited:
+            segment.started = True
+            self.on_playback_started(created_at=time.time())
+
+    def _tell_runs(self, segment: Segment, now_s: float, *, over: bool) -> None:
+        """Tell what of a segment played without a break: recordings are put together from it."""
+        if not segment.started:
+            return
+        for run in segment.take_runs(now_s, over=over):
+            self.on_playback_progressed(
+                started_at=time.time() - now_s + run.started_s,
+                offset=run.offset_s,
+                duration=run.duration_s,
+            )

@@ -7,7 +7,7 @@ from livekit import rtc
 from livekit.agents.utils.aio import cancel_and_wait
 from livekit.plugins.playhead.pump_output import PumpOutput
 
-from playhead.worker.track import TRACK_NAME, QueuedPump, make_source
+from playhead.worker.track import TRACK_NAME, QueuedPump, make_source, track_options
 
 RECEIVER_TOPIC = "playhead.receiver"
 _PHONES = (
@@ -58,9 +58,8 @@ class RoomTrack:
 
     async def _publish(self) -> None:
         track = rtc.LocalAudioTrack.create_audio_track(TRACK_NAME, self._source)
-        # A receiver fades in what follows a pause of the packets: silence is sent like speech.
-        options = rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE, dtx=False)
-        publication = await self._room.local_participant.publish_track(track, options)
+        local = self._room.local_participant
+        publication = await local.publish_track(track, track_options())
         await publication.wait_for_subscription()
         self.output.listen()
 

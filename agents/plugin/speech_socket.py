@@ -237,7 +237,8 @@ class SpeechSocket:
         if not live.accepted:  # nothing in it to speak
             live.utterance.deliver(Accepted(live.name))
         if reason in ("stop", "length", "cancelled"):
-            self._end(live, Done(live.name, reason, event["num_samples"], frames))
+            guard = event.get("guard", "")
+            self._end(live, Done(live.name, reason, event["num_samples"], frames, guard))
         else:
             self._end(live, Failed(live.name, "engine_failure", f"the utterance {reason}"))
 

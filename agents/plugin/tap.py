@@ -80,7 +80,7 @@ class Tap(AudioOutput):
         """Count a frame and pass it on."""
         await super().capture_frame(frame)
         if self._segment is None:
-            self._segment = Segment(frame, self._receiver)
+            self._segment = Segment(frame, self._receiver, time.monotonic())
             self._tick()
         num_samples = s_to_samples(frame.duration)
         self._segment.num_samples += num_samples

@@ -231,10 +231,18 @@ class TTS(tts.TTS[Never]):
         self._engine.begin()
 
     async def list_voices(self) -> list[Voice]:
-        """Return the voices of the engine; waits for it to be loaded or connected."""
+        """Return the voices of the engine, stored ones included; waits until it is there.
+
+        Raises PlayheadError where the stored ones can't be read.
+        """
         client = await self._engine.client(DEFAULT_API_CONNECT_OPTIONS.timeout)
         status = client.status()
-        return [Voice(name, status.languages) for name in status.voices]
+        names = list(status.voices)  # a server's include those stored there
+        if status.clones:
+            from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
+
+            names += [voice.name for voice in VoiceStore().voices(LOCAL_OWNER)]
+        return [Voice(name, status.languages) for name in names]
 
     async def aclose(self) -> None:
         """End the streams that are open and close connections to a server.

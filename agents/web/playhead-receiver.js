@@ -5,6 +5,8 @@
 //
 // Each report covers the window since the last one and goes out as a lossy packet on topic
 // "playhead.receiver". All values are seconds. Needs livekit-client's Room and RemoteAudioTrack.
+// Between start and stop the speaker is told that it is heard: call stop while the listener has it
+// muted or unsubscribed, and start again after; nothing is made meanwhile, and nothing is lost.
 
 export const RECEIVER_TOPIC = "playhead.receiver";
 const PERIOD_MS = 250;
@@ -13,6 +15,7 @@ const RATE_HZ = 48000;
 /** Send reports about `track` until the returned function is called. */
 export function startReceiverReports(room, track, onReport = () => {}) {
   let last = null;
+  tellListening(room, true);
   const timer = setInterval(async () => {
     const totals = await readTotals(track);
     const report = last && totals ? windowReport(last, totals) : null;
@@ -24,7 +27,18 @@ export function startReceiverReports(room, track, onReport = () => {}) {
       .publishData(payload, { reliable: false, topic: RECEIVER_TOPIC })
       .catch(() => {}); // lossy by design: the next one comes in 250 ms
   }, PERIOD_MS);
-  return () => clearInterval(timer);
+  return () => {
+    clearInterval(timer);
+    tellListening(room, false);
+  };
+}
+
+function tellListening(room, listening) {
+  if (room.state !== "connected") return;
+  const payload = new TextEncoder().encode(JSON.stringify({ listening }));
+  room.localParticipant
+    .publishData(payload, { reliable: true, topic: RECEIVER_TOPIC })
+    .catch(() => {}); // the room is closing
 }
 
 /** Sums since the track began, from the browser's own counters; null before there are any. */

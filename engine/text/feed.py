@@ -172,9 +172,10 @@ class TextFeed:
 
     def next_row(self, frame: int, segment_frame: int) -> int:
         """Return the text id of frame `frame` of the request, `segment_frame` of its segment."""
-        if self.in_prompt:
-            return self._trailing.popleft() if self._trailing else self._ids.pad
-        self._fill_rows(frame, segment_frame)
+        if not self._rows:
+            if self.in_prompt:
+                return self._trailing.popleft() if self._trailing else self._ids.pad
+            self._fill_rows(frame, segment_frame)
         if self._rows:
             self._segment_rows += 1
             row = self._rows.popleft()
@@ -187,6 +188,14 @@ class TextFeed:
         self._end_fed = True
         return self._ids.end
 
+    def after(self, segment_frame: int) -> tuple[bool, Overdue, bool]:
+        """Return `may_end`, `overdue` at that frame and `has_row`, once its row was taken."""
+        if not self._rows:
+            return self.may_end, self.overdue(segment_frame), self.has_row
+        known = self._closing or (self.closed and not self._units)
+        full: Overdue = "full" if segment_frame >= self._segment_limit else ""
+        return known and not self._traits.in_step, full, True
+
     def take_back(self, num_rows: int) -> None:
         """Undo the last `num_rows` (at most 2) `next_row`: their text is still unspoken."""
         for _ in range(min(num_rows, len(self._taken))):
@@ -196,7 +205,7 @@ class TextFeed:
 
     def in_tail(self, segment_frame: int) -> bool:
         """All text of the segment went in, and at least half of its speech should be over."""
-        if not self._closing or self._rows:
+        if self._rows or not self._closing:
             return False
         return segment_frame >= TAIL_SHARE * self._segment_rows * self._traits.frames_per_row
 

@@ -25,6 +25,7 @@ from tests.engine.driver import recording
 pytestmark = pytest.mark.slow
 
 TEXT = "Take the second left after the bridge."
+MOST_FRAMES_BEHIND_A_CANCEL = 2
 PATIENT = APIConnectOptions(max_retry=0, timeout=60)
 
 
@@ -74,6 +75,10 @@ async def test_fifty_cancels_leave_nothing_behind(real_engine: RealEngine) -> No
     voice = playhead.TTS(engine=real_engine.client)
     metrics = real_engine.engine.metrics
     cancelled = metrics.cancelled
+    frames_at_cancel: list[int] = []
+    real_engine.carrier.on_send = lambda command: (
+        frames_at_cancel.append(metrics.frame_rows) if isinstance(command, Cancel) else None
+    )
     for number in range(50):
         stream = voice.stream(conn_options=PATIENT)
         stream.push_text(TEXT)
@@ -83,9 +88,12 @@ async def test_fifty_cancels_leave_nothing_behind(real_engine: RealEngine) -> No
             await anext(aiter(stream))
         else:
             await until(partial(has_submitted, real_engine, number + 1))
+        num_cancels = len(frames_at_cancel)
         await stream.aclose()
-    await until(real_engine.idle)
-    assert len(real_engine.carrier.of(Submit)) == 50
+        await until(real_engine.idle)
+        for frames in frames_at_cancel[num_cancels:]:
+            assert metrics.frame_rows - frames <= MOST_FRAMES_BEHIND_A_CANCEL
+    assert len(real_engine.carrier.of(Submit)) == 50 and len(frames_at_cancel) > 25
     assert metrics.cancelled - cancelled == len(real_engine.carrier.of(Cancel))
     assert metrics.live == 0 and real_engine.client.num_live == 0
 

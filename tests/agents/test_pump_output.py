@@ -1,6 +1,7 @@
 """Our sink over a sender's queue in virtual time: pauses, cuts, and what it tells the session."""
 
 import asyncio
+import math
 import random
 import time
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from livekit import rtc
 from livekit.agents.utils.aio import cancel_and_wait
-from livekit.agents.voice.io import PlaybackFinishedEvent
+from livekit.agents.voice.io import PlaybackFinishedEvent, PlaybackProgressedEvent
 from livekit.plugins.playhead.pump_output import PumpOutput
 
 from playhead.engine.clock import total_s
@@ -29,6 +30,25 @@ class Told:
 
     started_s: list[float] = field(default_factory=list)
     finished: list[PlaybackFinishedEvent] = field(default_factory=list)
+    runs: list[PlaybackProgressedEvent] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+
+    def listen(self, output: PumpOutput) -> None:
+        output.on("playback_started", lambda _: self.started_s.append(time.monotonic()))
+        output.on("playback_finished", self.finished.append)
+        output.on("playback_progressed", self.runs.append)
+        for name in ("started", "progressed", "finished"):
+            output.on(f"playback_{name}", lambda _, name=name: self.order.append(name))
+
+    def check_runs(self, played_s: float) -> None:
+        """Runs of one segment join to what left, in order, and stand between start and end."""
+        assert [self.order[0], self.order[-1]] == ["started", "finished"]
+        assert self.order[1:-1] == ["progressed"] * len(self.runs)
+        for run, after in zip(self.runs, self.runs[1:], strict=False):
+            assert run.offset + run.duration == pytest.approx(after.offset, abs=1e-6)
+            assert run.started_at + run.duration < after.started_at + 0.001
+        assert self.runs[0].offset == 0.0
+        assert sum(run.duration for run in self.runs) == pytest.approx(played_s, abs=1e-6)
 
 
 def numbered(num_samples: int) -> np.ndarray:
@@ -38,8 +58,7 @@ def numbered(num_samples: int) -> np.ndarray:
 def open_output(delay_s: float = 0.0005) -> tuple[PumpOutput, NativeQueue, Told]:
     queue, told = NativeQueue(delay_s), Told()
     output = PumpOutput(QueuedPump(queue))
-    output.on("playback_started", lambda _: told.started_s.append(time.monotonic()))
-    output.on("playback_finished", told.finished.append)
+    told.listen(output)
     return output, queue, told
 
 
@@ -70,7 +89,9 @@ def test_a_segment_plays_whole_and_in_real_time() -> None:
         assert np.array_equal(played[:faded], numbered(NUM_SAMPLES)[:faded])
         assert len(played) == NUM_SAMPLES
         assert (ended.playback_position, ended.interrupted) == (6.0, False)
-        assert len(told.started_s) == len(told.finished) == 1
+        assert len(told.started_s) == len(told.finished) == len(told.runs) == 1
+        told.check_runs(played_s=6.0)
+        assert told.runs[0].started_at - (time.time() - time.monotonic()) - begun_s < 0.2
         await output.aclose()
 
     run_virtual(play())
@@ -90,21 +111,32 @@ def test_fifty_pauses_lose_and_double_no_sample_and_stop_the_clock(
         output.flush()
         paused_s = 0.0
         begun_s = time.monotonic()
+        resumed_s, stopped_s = [begun_s], []
         clock = output._segments[0].clock
         for _ in range(50):
             await asyncio.sleep(chance.uniform(0.0, 0.1))
             output.pause()
+            stopped_s.append(time.monotonic())
             at = clock.exited_samples(time.monotonic() + 0.02)
             long_s = chance.choice([0.0, chance.uniform(0.0, 0.02), chance.uniform(0.02, 3.0)])
             await asyncio.sleep(long_s)
             paused_s += long_s
             assert clock.exited_samples(time.monotonic()) <= at
             output.resume()
+            resumed_s.append(time.monotonic())
         ended = await output.wait_for_playout()
         took_s = time.monotonic() - begun_s
         assert took_s == pytest.approx(6.0 + paused_s, abs=0.2 + 50 * 0.02)
         assert (ended.playback_position, ended.interrupted) == (6.0, False)
         assert len(told.started_s) == len(told.finished) == 1
+        told.check_runs(played_s=6.0)
+        assert len(told.runs) > 10
+        for number, run in enumerate(told.runs):
+            from_s = run.started_at - (time.time() - time.monotonic())
+            resumed = max(at for at in resumed_s if at < from_s + 0.001)
+            assert from_s - resumed < (0.025 if number else 0.2)
+            stopped = min((at for at in stopped_s if at > resumed), default=math.inf)
+            assert from_s + run.duration < stopped + 0.015
         await asyncio.sleep(0.1)
         check_every_sample_once(np.frombuffer(queue.samples(), "<i2"), queue.num_tails)
         await output.aclose()
@@ -178,10 +210,13 @@ def test_a_cut_says_how_much_was_heard_and_drops_what_comes_late() -> None:
         await push(output, numbered(2400))  # the framework had it in its hands
         output.flush()
         assert [event.interrupted for event in told.finished] == [True]
+        left_s = told.runs[0].duration
+        told.check_runs(left_s)
         assert told.finished[0].playback_position == pytest.approx(2.0 - 0.12 - 0.09, abs=0.03)
         await asyncio.sleep(0.5)
         left = len(queue.samples())
         assert left / 2 / SAMPLE_RATE_HZ == pytest.approx(2.0 - 0.08, abs=0.03)
+        assert left / 2 / SAMPLE_RATE_HZ - left_s < 0.0101  # and a frame that fades out
         await push(output, numbered(4800))
         output.flush()
         await output.wait_for_playout()
@@ -266,7 +301,7 @@ def test_a_pause_while_the_engine_is_late_stands_still_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speed", "stall_s", "num_gaps"), [(1.05, 0.0, 0), (3.0, 0.4, 0), (1.0, 0.4, 1)]
+    ("speed", "stall_s", "num_gaps"), [(1 / 0.95, 0.0, 0), (3.0, 0.4, 0), (1.0, 0.4, 1)]
 )
 def test_gaps_are_those_of_an_engine_that_was_late(
     speed: float, stall_s: float, num_gaps: int
@@ -285,6 +320,8 @@ def test_gaps_are_those_of_an_engine_that_was_late(
         assert len(clock.gaps) == num_gaps
         assert all(0.2 < gap.duration_s < 0.5 for gap in clock.gaps)
         assert len(told.started_s) == len(told.finished) == 1
+        assert len(told.runs) == num_gaps + 1
+        told.check_runs(played_s=4.0)
         await output.aclose()
 
     run_virtual(play())
@@ -304,6 +341,8 @@ def test_an_engine_slower_than_speech_is_seen_as_gaps_of_what_it_lacks() -> None
         lacking_s = 49 * 0.08 * 0.05
         assert clock.gaps and total_s(clock.gaps) == pytest.approx(lacking_s, abs=0.02)
         assert len(told.started_s) == len(told.finished) == 1
+        assert len(told.runs) == len(clock.gaps) + 1
+        told.check_runs(played_s=4.0)
         await output.aclose()
 
     run_virtual(play())

@@ -5,8 +5,8 @@
 
 Kernel tests run in a process of their own while others fill the compiler's cache, then: captured
 runner against eager fp32 models, frame and codec graph times, a real Python loop over 1,500 streams
-with the codec on a second stream; variants of kernels come last. A part that fails is told and the
-next one runs. Figures go to spike.json in the folder of --out as they come.
+with the codec on a second stream; a profile by kernel and the eager baseline come last. A part that
+fails is told and the next one runs. Figures go to spike.json in the folder of --out as they come.
 """
 
 import argparse
@@ -27,15 +27,14 @@ from tests.kernels.interpreter import ON_DEVICE, use_interpreter
 
 use_interpreter()
 
-from playhead.engine.cuda_frame import FrameBody  # noqa: E402
 from playhead.engine.cuda_runner import CudaRunner  # noqa: E402
 from playhead.engine.cuda_state import StateSizes  # noqa: E402
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights  # noqa: E402
-from playhead.engine.graphs import GraphSizes, Recorder  # noqa: E402
+from playhead.engine.graphs import GraphSizes  # noqa: E402
 from playhead.engine.models.config import ModelConfig  # noqa: E402
 from playhead.kernels.sampler import POSITION  # noqa: E402
-from tests.bench import spike_compile, spike_tune  # noqa: E402
-from tests.bench.spike_checks import BareModel, check_models, plain_prompt, relative_error, settle  # noqa: E402
+from tests.bench import spike_compile  # noqa: E402
+from tests.bench.spike_checks import BareModel, check_models, plain_prompt  # noqa: E402
 from tests.bench.spike_loop import CONTEXT, run_loop  # noqa: E402
 from tests.bench.true_shapes import (  # noqa: E402
     SAMPLING,
@@ -218,40 +217,6 @@ def profile(runner: CudaRunner) -> None:
         ]})  # fmt: skip
 
 
-def planned_frames(runner: CudaRunner) -> None:
-    """Tune the long products, then time whole frames that use what won."""
-    plan = spike_tune.products(tell)
-    tell(plan=str(plan))
-    recorder = Recorder(torch.device("cuda"))
-    for rows in (8, 32, 64):
-        body = FrameBody(runner.weights, runner.talker_state, runner.buffers, rows, plan)
-        with torch.inference_mode():
-            replay = recorder.capture(body.run)
-        runner.frame(np.arange(1, rows + 1), [5] * rows, [True] * rows)
-        error = same_frame(runner, runner.frame_replays[rows], replay, rows)
-        tell(**{f"frame_ms_planned_b{rows}": median_ms(runner, replay, 40, CONTEXT),
-                f"planned_logits_error_b{rows}": error})  # fmt: skip
-
-
-def same_frame(
-    runner: CudaRunner, first: Callable[[], None], second: Callable[[], None], rows: int
-) -> float:
-    """Return the relative difference of the talker's logits of two graphs from one state."""
-    state, logits = runner.talker_state, runner.buffers.logits[:rows]
-    kept = [(t, t.clone()) for t in (state.carry, state.wholes, state.seen)]
-    made = []
-    for replay in (first, second):
-        logits.fill_(float("nan"))
-        settle()
-        replay()
-        settle()
-        made.append(logits[:, : runner.weights.num_codes].clone())
-        for tensor, before in kept:
-            tensor.copy_(before)
-    settle()
-    return relative_error(made[1], made[0])
-
-
 def dry() -> None:
     """Check at toy shapes on the CPU everything that does not need a device."""
     config = true_config("tiny")
@@ -346,14 +311,8 @@ class Run:
 
     def second(self) -> None:
         """Run what tells how to go on."""
-        compilers = spike_compile.start("tune", COMPILE_PROCESSES)
         if hasattr(self, "runner"):
             attempt("profile", lambda: profile(self.runner))
-        tell(compiling_variants=spike_compile.finish(compilers, COMPILE_LIMIT_S))
-        if hasattr(self, "runner"):
-            attempt("products", lambda: planned_frames(self.runner), needs_s=45)
-            attempt("small_kernels", lambda: spike_tune.small_kernels(self.runner, tell), 20)
-        attempt("convolutions", lambda: spike_tune.convolutions(tell), needs_s=30)
         attempt("eager", lambda: eager_baseline(self.config), needs_s=20)
 
 

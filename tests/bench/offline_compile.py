@@ -22,11 +22,10 @@ from triton.runtime.jit import JITFunction
 
 if TYPE_CHECKING:
     from playhead.engine.cuda_state import StateSizes
-    from playhead.kernels.predictor import PredictorPlan
 
 HOPPER = GPUTarget("cuda", 90, 32)
 SHARED_LIMIT_BYTES = 227 * 1024
-OPTIONS = ("num_warps", "num_stages", "launch_cooperative_grid")
+OPTIONS = ("num_warps", "num_stages")
 _TYPES = {
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",
@@ -131,74 +130,6 @@ def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.empty(*shape, dtype=dtype, device="meta")
 
 
-def variants(rows: tuple[int, ...] = (8,)) -> None:
-    """Launch what spike_tune times beside the defaults, at these batch sizes."""
-    from playhead.kernels import conv
-    from playhead.kernels.conv import ConvWeight, Rows, Snake
-    from playhead.kernels.skinny import SkinnyScratch, skinny_product
-    from tests.bench.spike_tune import CONVS, PRODUCTS, TILES, candidates
-
-    for product in PRODUCTS:
-        for plan in candidates(product):
-            for n in rows:
-                x = empty(n, product.depth * (2 if product.gated else 1))
-                y = empty(n, product.outputs)
-                scratch = SkinnyScratch(64 * 8 * product.outputs, 1024, y)
-                weight = empty(product.outputs, product.depth)
-                source = y if product.gated else None
-                skinny_product(x, weight, y, scratch, plan, y, product.gated, source, 1e-6)
-    _small_variants()
-    for channels, outputs, taps, per_frame in CONVS:
-        ones = empty(outputs, dtype=torch.float32)
-        weight = ConvWeight(empty(taps * channels, outputs), ones, taps, 1)
-        held = Rows(empty(64, taps - 1 + 4 * per_frame, channels), taps - 1)
-        into = Rows(empty(64, 4 * per_frame, outputs), 0)
-        for tile in (None, *TILES):
-            if tile is None or (channels % tile.depth == 0 and tile.outputs <= 2 * outputs):
-                conv.causal_conv(held, weight, curved=into, snake=Snake(ones, ones), tile=tile)
-
-
-def _small_variants() -> None:
-    """Launch attention and sampler by blocks and warps."""
-    from playhead.kernels import attention, sampler
-    from tests.bench.spike_tune import ATTENTION_SHAPES, WARPS
-
-    whole, wide = torch.int32, torch.float32
-    scratch = attention.SplitScratch(8, 16, 8, 128, 3, empty(1))
-    norms = (empty(128, dtype=wide), empty(128, dtype=wide))
-    slots, settings = empty(8, dtype=whole), empty(9, 8, dtype=whole)
-    for block, warps in ATTENTION_SHAPES:
-        attention.paged_attention(
-            empty(8, 4096), empty(99, 2, 8, 16, 128), empty(9, 36, dtype=whole), slots, slots,
-            norms, empty(576, 128, dtype=wide), empty(8, 2048), scratch, 1e-6, empty(8, 2048),
-            True, block, warps,
-        )  # fmt: skip
-    for warps in WARPS:
-        attention.predictor_attention(
-            empty(8, 4096), empty(8, 2, 8, 16, 128), norms, empty(16, 128, dtype=wide),
-            empty(8, 2048), 8, 1, 1e-6, empty(8, 1024), warps,
-        )  # fmt: skip
-        sampler.choose_codes(
-            empty(8, 2048), slots, slots, empty(9, 8, dtype=wide), settings,
-            empty(9, 64, dtype=whole), empty(8, 17, dtype=whole), 3, 2048, 2, empty(2048, 1024),
-            empty(8, 1024), empty(8, 1024), 1e-6, warps,
-        )  # fmt: skip
-
-
-def frames(sizes: "StateSizes", plans: "Sequence[tuple[int, PredictorPlan | None]]") -> None:
-    """Launch a frame for each (rows, plan of the predictor)."""
-    from playhead.engine.cuda_frame import FrameBody, FrameBuffers, FramePlan
-    from playhead.engine.cuda_state import TalkerState
-    from tests.bench.true_shapes import true_config, true_weights
-
-    config = true_config(talker_layers=1)
-    weights, _ = true_weights("meta", torch.bfloat16, sizes.max_positions, config)
-    talker = TalkerState(weights, sizes)
-    buffers = FrameBuffers(weights, talker, max(rows for rows, _ in plans))
-    for rows, plan in plans:
-        FrameBody(weights, talker, buffers, rows, FramePlan(persistent=plan)).run()
-
-
 def runner(
     sizes: "StateSizes", rows: tuple[int, ...], prompt_rows: tuple[int, ...],
     pairs: "Sequence[tuple[int, int]]", talker_layers: int | None = None,
@@ -236,14 +167,10 @@ def runner(
 def main() -> None:
     """Record the frame, prompt, join and codec bodies at true shapes and compile them."""
     from playhead.engine.cuda_state import StateSizes
-    from playhead.kernels.predictor import PredictorPlan
 
     sizes, launches = StateSizes(64, 512, 64), Launches()
     pairs = ((1, 1), (8, 1), (8, 4), (64, 8))
     record(lambda: runner(sizes, (8, 64), (16,), pairs, talker_layers=1), launches)
-    plans = (PredictorPlan(132), PredictorPlan(128, num_warps=8, num_stages=3))
-    record(lambda: frames(sizes, ((8, plans[0]), (64, plans[0]), (32, plans[1]))), launches)
-    record(variants, launches)
     print(f"{len(launches.sources)} distinct launches")
     wrong = compile_all(launches, *sys.argv[1:])
     print("\n".join(wrong) or "all compiled")

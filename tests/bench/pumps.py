@@ -170,7 +170,7 @@ async def measure_turns() -> Figures:
                 for number, (idle_s, wait_ms) in enumerate(zip(IDLE_S, found, strict=True)):
                     turn = f"turn{number + 2}_after_{idle_s:.0f}s"
                     figures[f"{turn}_ms_{NAMES[pump]}_{dtx}"] = wait_ms
-        set_dtx(True)
+        set_dtx(False)
     show(figures, "turn")
     return figures
 
@@ -192,11 +192,14 @@ async def one_token() -> AsyncIterator[str]:
 
 def set_dtx(on: bool) -> None:
     """Choose whether tracks published from now on stop packets in silence."""
-    make: Callable[..., rtc.TrackPublishOptions] = _publish_options
-    rtc.TrackPublishOptions = make if on else lambda **kw: make(dtx=False, **kw)  # type: ignore[assignment,misc]
+
+    def options(**given: object) -> rtc.TrackPublishOptions:
+        return _publish_options(**{**given, "dtx": on})
+
+    rtc.TrackPublishOptions = options  # type: ignore[assignment,misc]
 
 
-_publish_options = rtc.TrackPublishOptions
+_publish_options: Callable[..., rtc.TrackPublishOptions] = rtc.TrackPublishOptions
 
 
 async def measure_interrupt() -> Figures:
@@ -226,7 +229,7 @@ async def measure_interrupt() -> Figures:
                 await listener.leave()
             figures[f"interrupts_with_sound_after_120ms_{NAMES[pump]}_{dtx}"] = too_late
             figures[f"interrupt_to_silence_max_ms_{NAMES[pump]}_{dtx}"] = max(silent_ms)
-        set_dtx(True)
+        set_dtx(False)
     figures["interrupts_each"] = NUM_INTERRUPTS
     show(figures, "interrupt")
     return figures

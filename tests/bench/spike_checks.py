@@ -15,7 +15,7 @@ from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
 from playhead.engine.eager_runner import EagerRunner
-from playhead.engine.graphs import GraphSizes
+from playhead.engine.graphs import CODEC_STREAMS, GraphSizes, pick_size
 from playhead.engine.models.config import ModelConfig
 from playhead.engine.models.loader import Model
 from playhead.engine.models.prompt import Prompt, build_prompt
@@ -100,8 +100,9 @@ def check_models(
         pcm = np.stack(codes, 1).astype(np.int16)
         wanted = eager.codec(slots, pcm)
         mine.launch_codec(slots, pcm).result()
-    bodies = {n: body for (_, n), (_, body) in mine.codec_replays.items()}
-    got = bodies[num_frames].samples[:rows].cpu().numpy()  # before they are rounded to PCM
+    _, body = mine.codec_replays[pick_size(CODEC_STREAMS, rows), num_frames]
+    got = body.samples[:rows].cpu().numpy()  # before they are rounded to PCM
+    assert got.shape == wanted.shape
     noise = np.square(got - wanted).mean()
     told["codec_snr_db"] = float(10 * np.log10(np.square(wanted).mean() / (noise + 1e-30)))
     told["codec_peak"] = float(np.abs(wanted).max())

@@ -73,28 +73,13 @@ class Recorded(offline_compile.Launches):
 
 
 def launches_of(part: str) -> list[Launch]:
-    """Return the distinct launches of a part of the run."""
+    """Return the distinct launches of a part of the run: "runner" or "numerics"."""
+    shapes = {
+        "runner": (SPIKE_ROWS, SPIKE_PROMPTS, SPIKE_CODEC_PAIRS),
+        "numerics": ((32,), SPIKE_PROMPTS[:1], [(1, 1)]),
+    }[part]
     found = Recorded()
-    if part == "runner":
-        offline_compile.record(
-            lambda: offline_compile.runner(
-                SPIKE_SIZES, SPIKE_ROWS, SPIKE_PROMPTS, SPIKE_CODEC_PAIRS
-            ),
-            found,
-        )
-    elif part == "numerics":
-        offline_compile.record(
-            lambda: offline_compile.runner(SPIKE_SIZES, (32,), SPIKE_PROMPTS[:1], [(1, 1)]), found
-        )
-    elif part == "tune":
-        offline_compile.record(lambda: offline_compile.variants((8, 32, 64)), found)
-    else:
-        from tests.bench.spike_persistent import ROWS, SIZES, plans
-
-        offline_compile.record(
-            lambda: offline_compile.frames(SIZES, [(r, p) for r in ROWS for p in plans(132)]),
-            found,
-        )
+    offline_compile.record(lambda: offline_compile.runner(SPIKE_SIZES, *shapes), found)
     return found.launches
 
 

@@ -22,7 +22,7 @@ class Loop:
         self._runner, self._rows, self._codec = runner, rows, codec
         self._ahead_s = np.random.default_rng(0).random(streams)
         self._ids = np.random.default_rng(1).integers(0, 500, 4096)
-        self.wait_s, self.gap_ms = 0.0, []
+        self.wait_s, self.launch_s, self.gap_ms = 0.0, 0.0, []
 
     def run(self, steps: int) -> float:
         """Run; return the wall time of one step in seconds."""
@@ -36,7 +36,9 @@ class Loop:
             slots = chosen + 1
             ids = self._ids[(step * 7 + chosen) % 4096]
             begin = self._event()
+            launched_s = time.perf_counter()
             flight = runner.launch_frame(slots, ids, np.zeros(rows, bool))
+            self.launch_s += time.perf_counter() - launched_s
             if begin is not None and last_end is not None and step % 4 == 0:
                 self.gap_ms.append((last_end, begin))
             last_end = self._event()
@@ -80,7 +82,8 @@ def run_loop(
     step_s = loop.run(steps)
     host_ms = (step_s - loop.wait_s / steps) * 1e3
     figures |= {f"loop_step_ms_b{rows}": round(step_s * 1e3, 3),
-                f"host_ms_per_step_b{rows}": round(host_ms, 4)}  # fmt: skip
+                f"host_ms_per_step_b{rows}": round(host_ms, 4),
+                f"launch_frame_ms_b{rows}": round(loop.launch_s / steps * 1e3, 4)}  # fmt: skip
     if loop.gap_ms:
         figures[f"gpu_gap_ms_b{rows}"] = round(loop.median_gap_ms(), 4)
     if alone_ms:

@@ -150,8 +150,9 @@ async def speaking(
     reports: list[dict[str, float]] = []
 
     def on_data(packet: rtc.DataPacket) -> None:
-        if packet.topic == RECEIVER_TOPIC:
-            reports.append({"at_s": time.monotonic(), **json.loads(packet.data)})
+        told = json.loads(packet.data) if packet.topic == RECEIVER_TOPIC else {}
+        if "audio_s" in told:  # else the word that somebody listens
+            reports.append({"at_s": time.monotonic(), **told})
 
     room.on("data_received", on_data)
     session = RoomSession(room, client, RoomPolicy(), clock_events=True, pump=pump)

@@ -43,6 +43,8 @@ class Times:
     frame_s: float
     codec_s: float
     spread: float = 0.0
+    host_s: float = 0.0
+    """Time the host takes for a launch; what flies may land meanwhile."""
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Launch:
     kind: str
     slots: tuple[int, ...]
     due_s: float
+    launched_s: float
     text_ids: tuple[int, ...] = ()
     void: tuple[bool, ...] = ()
     """Rows that came behind the end of their segment."""
@@ -132,13 +135,14 @@ class Device:
             ).result()
             codes[going], ended[going] = made.codes, made.ended
         self._ended |= {slots[i] for i in going if ended[i]}
-        launch = Launch("frame", tuple(slots), 0.0, tuple(text_ids), void)
+        launch = Launch("frame", tuple(slots), 0.0, self._driver.now_s, tuple(text_ids), void)
         fault, self.fault = self.fault, None
         return self._launch(launch, FrameResult(codes, ended), self._times.frame_s, fault)
 
     def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
         made = self.inner.launch_codec(slots, codes).result()
-        return self._launch(Launch("codec", tuple(slots), 0.0), made, self._times.codec_s, None)
+        launch = Launch("codec", tuple(slots), 0.0, self._driver.now_s)
+        return self._launch(launch, made, self._times.codec_s, None)
 
     def _launch(
         self, launch: Launch, result: T, takes_s: float, fault: Exception | None
@@ -148,6 +152,7 @@ class Device:
         self._free_s[launch.kind] = launch.due_s
         launch.behind = any(b.kind == launch.kind and not b.collected for b in self.launches)
         self.launches.append(launch)
+        self._driver.now_s += self._times.host_s
 
         def finish() -> T:
             assert self._driver.now_s >= launch.due_s, "taken before it landed"

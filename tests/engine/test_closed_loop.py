@@ -151,10 +151,11 @@ def test_a_drifting_clock_never_runs_dry_in_three_minutes(drift: float, reports:
     driver.attach(1.0 + drift, reports)
     driver.engine.post(spoken("a", SENTENCE * 46))
     driver.finish("a", limit_s=400.0, dt_s=0.04)
-    assert samples_to_s(driver.done("a").num_samples) > 180.0
+    spoken_s = samples_to_s(driver.done("a").num_samples)
+    assert spoken_s > 180.0
     assert driver.player.underruns == 0
     profile = driver.engine.profile
-    drifted_s = 0.0 if reports else max(drift, 0.0) * 180.0
+    drifted_s = 0.0 if reports else max(drift, 0.0) * spoken_s
     assert driver.player.least_s > profile.guard_s - drifted_s - 0.01
     # what was sent ahead and not yet played stays within the target as well
     ahead_s = driver.player.dry_s - driver.now_s
@@ -195,10 +196,10 @@ def test_the_lead_follows_the_reports_when_others_wait_for_their_first_audio() -
     """
     clean = ReceiverReport(jitter_buffer_s=0.03, target_s=0.03, rtt_s=0.002)
     lossy = ReceiverReport(jitter_buffer_s=0.11, target_s=0.1, rtt_s=0.16, concealed_s=0.04)
-    lent_s, gaps = least_slack_s(clean, Times(0.02, 0.012))
-    kept_s, lossy_gaps = least_slack_s(lossy, Times(0.02, 0.012))
+    lent_s, gaps = least_slack_s(clean, Times(0.03, 0.012))
+    kept_s, lossy_gaps = least_slack_s(lossy, Times(0.03, 0.012))
     assert gaps == lossy_gaps == 0
-    assert kept_s > lent_s + 0.01, (kept_s, lent_s)
+    assert kept_s > lent_s + 0.02, (kept_s, lent_s)
 
 
 # -- work without a listener

@@ -35,6 +35,14 @@ def found(*capabilities: tuple[int, int], archs: tuple[str, ...] = NEW, gib: int
     return Found("2.11", tuple(gpus), archs)
 
 
+def test_heads_that_fit_no_triton_kernel_run_as_torch_launches() -> None:
+    embedded = read_config(EMBEDDED_VOICE)
+    tier = choose_device("auto", embedded, found((9, 0)))
+    assert (tier.name, tier.dtype, tier.triton, tier.graphs) == ("full", "float32", False, True)
+    assert "heads of 40 values" in tier.why
+    assert choose_device("auto", shape_config("1.7b-customvoice"), found((9, 0))).triton
+
+
 @pytest.mark.parametrize(
     ("capability", "archs", "name", "dtype", "triton"),
     [
@@ -156,7 +164,7 @@ def test_auto_weights_are_the_first_a_tier_names() -> None:
 
 
 def test_a_profile_may_assume_a_lesser_card_and_turn_graphs_off() -> None:
-    config, here = read_config(EMBEDDED_VOICE), found((9, 0))
+    config, here = shape_config("1.7b-customvoice"), found((9, 0))
     full, old = (
         profile_tier(Profile(device="cuda", capability=c), config, here) for c in (0.0, 7.5)
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from playhead.engine.admission import StepCosts
 from playhead.engine.errors import DeviceFault
 from playhead.engine.messages import (
     Append,
@@ -96,6 +97,24 @@ def test_frame_batches_are_queued_behind_one_another() -> None:
     assert sum(b.behind for b in frames) > 0.5 * len(frames)
     assert driver.engine.metrics.frame_steps == len(frames)
     driver.settled()
+
+
+class KnownRunner(ToneRunner):
+    """A runner that knows what its batches take."""
+
+    def costs(self) -> StepCosts:
+        return StepCosts.measured([(1, 0.004), (8, 0.004)], [(1, 0.001), (8, 0.001)])
+
+
+def test_frame_that_lands_during_a_launch_is_decoded_before_the_next_one_lands() -> None:
+    driver, _ = toned(Times(0.004, 0.001, host_s=0.0006), KnownRunner())
+    driver.submit(spoken(TEXT))
+    driver.run(1.0)
+    launches = driver.device.launches
+    first, second = [b for b in launches if b.kind == "frame"][:2]
+    codec = next(b for b in launches if b.kind == "codec")
+    assert second.behind
+    assert codec.launched_s < (first.due_s + second.due_s) / 2
 
 
 @pytest.mark.parametrize("times", [QUICK, SLOW_CODEC, SLOW, UNSTEADY])

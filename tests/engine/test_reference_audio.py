@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from playhead.engine.reference_audio import (
     MAX_BYTES,
+    TAIL_S,
     BadReference,
     Reference,
     read_reference,
@@ -68,6 +69,18 @@ def similarity(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
             continue
         best = max(best, float(a @ piece / np.sqrt((a @ a) * (piece @ piece) + 1e-9)))
     return best
+
+
+@pytest.mark.parametrize("rate_hz", [24_000, 44_100])
+@pytest.mark.parametrize("quiet_s", [0.0, 0.2, 0.48, 0.5, 1.5])
+def test_tail_when_the_end_is_quiet_for_some_time(quiet_s: float, rate_hz: int) -> None:
+    spoken = as_float(voice(rate_hz))
+    loud = np.flatnonzero(np.abs(spoken) > 0.5 * np.abs(spoken).max())[-1]
+    quiet = np.full(round(quiet_s * rate_hz), 1e-4, np.float32)
+    read = read_reference(wav_of(np.concatenate([spoken[:loud], quiet]), rate_hz))
+    lacks_s = max(TAIL_S - quiet_s, 0.0)
+    assert abs(read.tail_samples / 24_000 - lacks_s) < 0.021, "within a window"
+    assert read.duration_s == pytest.approx(loud / rate_hz + quiet_s, abs=0.01)
 
 
 @pytest.mark.parametrize("kind", CODECS)

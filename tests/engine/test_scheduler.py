@@ -365,3 +365,14 @@ def test_costs_learn_from_steps() -> None:
     assert costs.frame_s(1) == pytest.approx(0.020, abs=0.002)
     assert costs.frame_s(4) == pytest.approx(0.032, abs=0.002)
     assert costs.codec_frame_s == pytest.approx(0.004, abs=1e-4)
+
+
+def test_of_many_the_emptiest_go_first_and_equal_ones_in_order_of_arrival() -> None:
+    slacks_s = [0.30, 0.20, 0.25, 0.20, 0.30, 0.20, 0.25, 0.20, 0.20]
+    result = plan(*(row(slack_s=slack_s, undecoded=2) for slack_s in slacks_s))
+    assert [chunk.row for chunk in result.codec] == [1, 3, 5, 7]
+    result = plan(*(row(slack_s=slack_s) for slack_s in slacks_s))
+    assert result.frame == (1, 3, 5, 7)
+    wide = replace(PROFILE, max_rows=7)
+    result = plan(*(row(slack_s=slack_s) for slack_s in slacks_s), profile=wide)
+    assert result.frame == (1, 3, 5, 7, 8, 2, 6)

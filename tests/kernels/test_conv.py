@@ -152,5 +152,10 @@ def test_few_rows_split_the_reduction_and_many_do_not() -> None:
     assert few.splits > 1 and few.rows * few.outputs <= conv.SPLIT_TILE_VALUES
     assert 768 // few.outputs * few.splits <= conv.SPLIT_PROGRAMS
     assert conv.choose_tile(8192, 768, 768, 7).splits == 1
+    assert conv.choose_tile(1024, 1536, 1024, 7).rows == 128  # 96 tiles
+    assert conv.choose_tile(1024, 768, 768, 7).rows == 64  # 48 would leave most of a device idle
+    assert conv.choose_tile(8192, 768, 768, 7, deep=True).num_stages == 4
+    assert conv.choose_tile(122_880, 96, 96, 7).outputs == 128  # masked beats narrow tiles
+    assert conv.choose_tile(122_880, 96, 96, 1).outputs == 32
     assert conv.choose_splits(12, 84) == 14 and conv.choose_splits(66, 84) == 1
     assert conv.choose_splits(10, 7) == 1  # too short to share

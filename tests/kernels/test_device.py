@@ -13,7 +13,6 @@ from torch import Tensor
 from playhead.engine.graphs import DeviceEvent, PinnedRing, Recorder
 from playhead.kernels import attention, conv, sampler, twins_codec, twins_frame
 from playhead.kernels.conv import ConvScratch, ConvWeight, Rows, Snake
-from playhead.kernels.skinny import SkinnyPlan, SkinnyScratch, skinny_product
 from tests.kernels.interpreter import ON_DEVICE
 
 pytestmark = [
@@ -57,28 +56,6 @@ def test_paged_attention_at_true_heads(last: int) -> None:
         )
     assert error(out, wanted) < 2 * TOLERANCE  # keys, values and shares are rounded too
     assert not scratch.arrived.any()
-
-
-@pytest.mark.parametrize("rows", [8, 33])
-@pytest.mark.parametrize(
-    ("depth", "outputs", "gated"), [(2048, 1024, False), (6144, 2048, True), (3072, 1024, True)]
-)
-def test_skinny_product_at_true_sizes(rows: int, depth: int, outputs: int, gated: bool) -> None:
-    x, weight = drawn(rows, depth * (1 + gated)), drawn(outputs, depth, scale=depth**-0.5)
-    residual = drawn(rows, outputs)
-    scratch = SkinnyScratch(64 * 8 * outputs, 1024, x)
-    out = torch.full_like(residual, float("nan"))
-    plan = SkinnyPlan(32, 128, 4)
-    source = residual if gated else None
-    skinny_product(x, weight, out, scratch, plan, residual, gated, source, EPS)
-    wide = x.float()
-    if gated:
-        wide = twins_frame.gate_rows(wide, EPS, residual.float())
-    assert error(out, wide @ weight.float().t() + residual.float()) < TOLERANCE
-    again = residual.clone()
-    if not gated:  # in place: what the frame does
-        skinny_product(x, weight, again, scratch, plan, again)
-        assert torch.equal(again, out)
 
 
 @pytest.mark.parametrize("num", [4, 160])

@@ -110,7 +110,6 @@ def test_quantized_weights_speak_too_in_less_memory(model: Model, kind: Quantize
     logits, wanted = (r.buffers.logits[:3, :128] for r in (mine, exact))
     assert (logits - wanted).norm() > 1e-3 * wanted.norm(), "the weights are exact"
     assert mine.weights.num_bytes < 0.75 * exact.weights.num_bytes
-    assert mine.weights.packed is None and mine.buffers.num_bytes < exact.buffers.num_bytes
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

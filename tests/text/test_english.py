@@ -12,7 +12,7 @@ from playhead.engine.errors import CheckpointError
 from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.text.english.front_end import EnglishFrontEnd, pieces_of
 from playhead.engine.text.english.lexicon import load_lexicon
-from playhead.engine.text.english.normalise import plain, spoken
+from playhead.engine.text.english.normalise import plain, run_of, spoken
 from playhead.engine.text.english.phonemes import (
     NUM_SOUNDS,
     PAIR_BASE,
@@ -35,7 +35,7 @@ def read(text: str) -> str:
     for piece, following in pieces_of(text):
         core = plain(piece)
         out += spoken(core, before, following)
-        before = core or before
+        before = run_of(before, core) if core else before
     return " ".join(out)
 
 
@@ -85,6 +85,20 @@ def sounds_of_rows(units: list[TextUnit]) -> list[str]:
         ("e.g. this — that", "for example this , that"),
         ("**bold** `code` (aside)", "bold code , aside ,"),
         ("well-known", "well known"),
+        (
+            "+44 20 7946 0958 now",
+            "plus forty four two zero , seven nine four six , zero nine five eight now",
+        ),
+        ("add +1 200 times", "add plus one two hundred times"),
+        (
+            "pay 4111 1111 1111 1111",
+            "pay"
+            + " , four one one one , one one one one"[2:]
+            + " , one one one one , one one one one",
+        ),
+        ("v1.2.3 and 1.000.000", "V one point two point three and one million"),
+        ("~5 or ~~5~~ or 5~10", "about five or five or five to ten"),
+        ("-$5, $-5, $.99", "minus five dollars , minus five dollars , ninety nine cents"),
         ("café", "cafe"),
         ("😀 *** ~~", ""),
     ],

@@ -36,7 +36,7 @@ MIXED = [
     ("english", "Да-5кг", "Да minus five кг"),
     ("english", "1次", "one次"),
     ("chinese", "It is 9.9 yuan.", "It is 九点九 yuan."),
-    ("chinese", "2005年到2006~2007年", "二零零五年到二千零六到二千零七年"),
+    ("chinese", "2005年到2006~2007年", "二零零五年到二千零六到二零零七年"),
     ("chinese", "今天是2005年。It costs $5.", "今天是二零零五年。It costs 五美元."),
     ("chinese", "1次", "一次"),
     ("german", "Das kostet 9.9 yuan, 九点九元.", "Das kostet neun Komma neun yuan, 九点九元."),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from playhead.engine.text.spoken.guess import LANGUAGES
 from playhead.engine.text.spoken.reader import Reader
+from playhead.engine.text.spoken.words import WORDS
 from playhead.engine.text.staged import Span
 
 pytest.importorskip("babel")
@@ -107,6 +108,59 @@ CASES = [
     ),
     ("en", "5 kg of well-known v2", "five kilograms of well-known V two"),
     ("en", "mail bob@example.com (50%)", "mail bob at example dot com fifty percent,"),
+    (
+        "en",
+        "on 2026-11-29 in v1.2.3",
+        "on november twenty ninth, twenty twenty six in V one point two point three",
+    ),
+    (
+        "en",
+        "Call +1 415 555 0100 now",
+        "Call plus one four one five, five five five, zero one zero zero now",
+    ),
+    (
+        "en",
+        "+44 20 7946 0958.",
+        "plus forty four two zero, seven nine four six, zero nine five eight.",
+    ),
+    (
+        "en",
+        "In 2024 1500 people, +5 10",
+        "In twenty twenty four fifteen hundred people, plus five ten",
+    ),
+    (
+        "en",
+        "-$5 and $-5.50, ¥500, 5¢",
+        "minus five dollars and minus five dollars and fifty cents, five hundred yen, five cents",
+    ),
+    ("en", "$5-10M at 9am-5pm", "five to ten million dollars at nine AM to five PM"),
+    (
+        "en",
+        "<5 kg, ≥3, ±2, ≠1",
+        "less than five kilograms, at least three, plus or minus two, is not one",
+    ),
+    ("en", "2½ cups, 50/50, 10^6", "two and one half cups, fifty fifty, ten to the power of six"),
+    ("en", "20 kWh at 5 m/s in C#", "twenty kilowatt hours at five meters per second in C sharp"),
+    (
+        "de",
+        "$1,000,000 oder $1,234.50",
+        "eine Million Dollar oder eintausendzweihundertvierunddreißig Dollar fünfzig",
+    ),
+    (
+        "de",
+        "Ruf 0171 2345678 an",
+        "Ruf null eins sieben eins, zwei drei vier fünf sechs sieben acht an",
+    ),
+    (
+        "de",
+        "5-10 €, 9:00-17:00, −5 °C",
+        "fünf bis zehn Euro, neun Uhr bis siebzehn Uhr, minus fünf Grad Celsius",
+    ),
+    (
+        "fr",
+        "1,234.56 ou 5-10 €",
+        "mille deux cent trente-quatre virgule cinq six ou cinq à dix euros",
+    ),
 ]
 
 
@@ -198,3 +252,18 @@ def test_any_text_is_read_the_same_however_it_is_cut(
             span.spoken for span in whole if span.spoken != span.source
         ]
         assert "".join(span.spoken for span in spans) == "".join(span.spoken for span in whole)
+
+
+FIGURE_MARKS = st.lists(
+    st.sampled_from([*"0123456789.,:/-–−~+()'%° \u00a0\n", *"$€£¥₹₽½²<≠", "km", "h", "年", "Uhr"]),
+    max_size=16,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(parts=FIGURE_MARKS, code=st.sampled_from(["en", *WORDS]))
+def test_figures_of_any_kind_are_read_whole_however_they_come(parts: list[str], code: str) -> None:
+    text = "".join(parts)
+    spans = spans_of(code, list(text))
+    assert "".join(span.source for span in spans) == text
+    assert "".join(span.spoken for span in spans) == read(code, text)

@@ -28,6 +28,7 @@ SLOW = StepTimes(
     frame_ms=((1, 6.0), (8, 12.0)),
     codec_fixed_ms=1.0,
     codec_frame_ms=3.0,
+    overlap_speed=((1, 0.7),),
     padded=False,
 )
 """About a dozen streams fill such a device."""

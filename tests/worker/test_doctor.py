@@ -53,7 +53,7 @@ def test_a_missing_part_is_named_with_what_to_do_and_the_code_is_one(
 
 @pytest.mark.parametrize(
     ("capability", "good", "words"),
-    [("9.0", True, "full on cuda:0, bfloat16"), ("7.5", True, "twins on cuda:0, float16"),
+    [("9.0", True, "full on cuda:0, float32"), ("7.5", True, "twins on cuda:0, float16"),
      ("7.0", False, "nothing for sm_70"), ("5.2", False, "below 7.0")],
 )  # fmt: skip
 def test_tier_can_be_forced(capability: str, good: bool, words: str) -> None:

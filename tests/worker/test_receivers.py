@@ -90,6 +90,23 @@ def test_reports_over_the_rate_are_dropped_when_a_listener_floods() -> None:
     assert receivers.take("ann", report(), 100.0)
 
 
+def test_nobody_hears_once_all_have_told_so_and_somebody_again_once_one_listens() -> None:
+    receivers = Receivers()
+    assert not receivers.deaf, "who is not there yet has told nothing"
+    receivers.add("ann", "web")
+    receivers.add("bob", "web")
+    for identity, told, deaf in (
+        ("ann", False, False), ("eve", False, False), ("bob", False, True), ("ann", True, False),
+    ):  # fmt: skip
+        taken = receivers.take(identity, json.dumps({"listening": told}).encode(), 1.0)
+        assert (taken, receivers.deaf) == (identity != "eve", deaf)
+    assert receivers.take("ann", b'{"listening":false}', 1.0), "as JavaScript writes it"
+    assert receivers.take("ann", report(), 1.0) and receivers.deaf, "a late report says nothing"
+    receivers.add("cid", "web")
+    assert not receivers.deaf
+    assert not receivers.take("ann", b'{"listening": 1}', 1.0)
+
+
 def test_report_is_read_when_it_is_whole() -> None:
     parsed = parse_report(report(playout_s=0, concealed_s=0.25))
     assert parsed is not None and parsed.concealed_s == 0.25 and parsed.problem() is None

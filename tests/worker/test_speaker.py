@@ -181,6 +181,23 @@ async def test_all_is_heard_when_playback_paused_in_between() -> None:
     assert end == Finished("r", "stop", "one two three four", 0.96, 0)
 
 
+@pytest.mark.parametrize("first", ["listen", "pause"])
+async def test_a_speech_asked_for_while_paused_waits_and_is_heard_whole(first: str) -> None:
+    """Also where the pause came before the first listener."""
+    async with Rig() as rig:
+        if first == "pause":
+            rig.speaker.pause()
+        rig.speaker.listen()
+        rig.speaker.pause()
+        rig.say("one two")
+        await until(lambda: any(s.state == "paused" for s in snapshots(rig)))
+        await asyncio.sleep(0.2)
+        assert {s.state for s in snapshots(rig)} == {"paused"} and not rig.source.frames
+        rig.speaker.resume()
+        end = await rig.until(Finished)
+    assert end == Finished("r", "stop", "one two", 0.48, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [("", "empty_text"), (" \n\t ", "empty_text"), ("!busy", "busy"), ("!fail", "engine_failure")],

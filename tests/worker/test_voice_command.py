@@ -24,6 +24,7 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_voice_when_added_listed_and_deleted(
     tmp_path: Path, model: str, recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_say_when_the_voice_is_stored(
     assert main(["say", "Hi.", "-o", str(spoken), "--voice", "none", "--model", model]) == 2
 
 
+@pytest.mark.slow
 def test_add_when_something_is_wrong(
     tmp_path: Path, model: str, recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

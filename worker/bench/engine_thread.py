@@ -17,6 +17,7 @@ from playhead.engine.profile import Profile
 from playhead.engine.runner import Runner
 
 ANSWER_S = 120.0
+LOOK_S = 0.001
 
 MakeRunner = Callable[[Model, Profile], Runner]
 
@@ -71,10 +72,12 @@ class EngineThread:
             self.results.put((at_s, result))
 
     def first_pcm_ms(self, submit: Submit) -> float:
-        """Submit, wait for the first samples, cancel, wait for the end; return the wait.
+        """Submit to the idle engine, wait for the first samples, cancel; return the wait.
 
-        Raises EngineFailure when none come.
+        Batches of an earlier request that still fly are waited for, so that none delays this one.
+        Raises EngineFailure when no samples come.
         """
+        self._settle()
         first_ms = self._watch(submit, cancel=True)
         if first_ms is None:
             raise EngineFailure("it ended without audio")
@@ -83,6 +86,14 @@ class EngineThread:
     def spoken(self, submit: Submit) -> None:
         """Submit and wait for the end; raises EngineFailure when it does not come."""
         self._watch(submit, cancel=False)
+
+    def _settle(self) -> None:
+        """Wait until the engine is idle."""
+        until_s = time.perf_counter() + ANSWER_S
+        while not self.engine.idle:
+            if time.perf_counter() > until_s:
+                raise EngineFailure(f"the engine is not idle after {ANSWER_S:.0f} s")
+            time.sleep(LOOK_S)
 
     def _watch(self, submit: Submit, cancel: bool) -> float | None:
         began_s = time.perf_counter()

@@ -75,6 +75,11 @@ def _speech(known: Known) -> Json:
             "required": False,
             "schema": {"type": "string", "enum": ["stop", "length"]},
         },
+        "X-Playhead-Guard": {
+            "description": "Files only: what ended speech that went on behind its text.",
+            "required": False,
+            "schema": {"type": "string", "enum": ["duration", "repetition", "silence"]},
+        },
     }
     spoken = {"description": "The speech.", "content": audio, "headers": headers}
     return {

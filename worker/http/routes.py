@@ -21,6 +21,7 @@ def build_app(service: Service) -> web.Application:
     )
     app.on_shutdown.append(sockets.shut)
     app.on_response_prepare.append(edge.prepare)
+    app.on_cleanup.append(voices.shut)
     app.add_routes(
         [
             web.post("/v1/audio/speech", SpeechRoute(service).create),

@@ -48,7 +48,7 @@ class Service:
         self._aliases = Voices(options.voice_aliases)
         self._models = Models(options.model)
         self.voice_store = VoiceStore()
-        self.voice_maker = VoiceMaker(options.model)
+        self.voice_maker = VoiceMaker(options.model, self.profile.device)
         self._warm = False
         self._instructable = False
         self._clones = False
@@ -140,6 +140,7 @@ class Service:
             self._clones = False
         except InputError:
             self._clones = True
+            await self.voice_maker.begin()
             await self._speak_as_clone()
         if not self._clones and (wrong := self._aliases.unknown(voices)):
             logger.warning("aliases of voices this checkpoint has not: %s", ", ".join(wrong))

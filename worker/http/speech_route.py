@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 SEND_BUFFER_BYTES = 16_384
 """A third of a second of PCM: what the system may hold of a stream beside the client itself."""
-STOP_HEADER = "X-Playhead-Stop"
+STOP_HEADER, GUARD_HEADER = "X-Playhead-Stop", "X-Playhead-Guard"
 
 
 class SpeechRoute:
@@ -62,16 +62,16 @@ class SpeechRoute:
 
     async def _file(self, asked: SpeechRequest, utterance: Utterance) -> web.Response:
         made = encoder(asked.response_format, live=False)
-        reason = "stop"
+        headers = {"Content-Type": FORMAT_TABLE[asked.response_format].content_type}
         async for result in utterance:
             if isinstance(result, Pcm):
                 made.push(result.pcm)
                 num_samples = len(result.pcm) // SAMPLE_BYTES
                 self._service.handed(asked.submit.request_id, num_samples)
             elif isinstance(result, Done):
-                reason = result.reason
-        content_type = FORMAT_TABLE[asked.response_format].content_type
-        headers = {"Content-Type": content_type, STOP_HEADER: reason}
+                headers[STOP_HEADER] = result.reason
+                if result.guard:
+                    headers[GUARD_HEADER] = result.guard
         return web.Response(body=made.end(), headers=headers)
 
     async def _stream(
@@ -124,6 +124,8 @@ class _Sender:
             usage = {"input_tokens": tokens_in, "output_tokens": done.num_frames}
             usage["total_tokens"] = tokens_in + done.num_frames
             event = {"type": "speech.audio.done", "usage": usage, "stop_reason": done.reason}
+            if done.guard:
+                event["guard"] = done.guard
             await self._write(_event(event))
         await self._begin()
         await self.response.write_eof()

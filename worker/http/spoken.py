@@ -43,6 +43,7 @@ class _Totals:
     frames: int = 0
     words: list[Word] = field(default_factory=list)
     reason: str = "stop"
+    guard: str = ""
 
 
 class Spoken:
@@ -237,6 +238,7 @@ class Spoken:
     def _finish_segment(self, done: Done) -> None:
         self._total.frames += done.num_frames
         self._total.reason = done.reason
+        self._total.guard = self._total.guard or done.guard
         if done.reason != "stop":  # a limit was reached: later text has no place
             self._ended = True
             self._segments.clear()
@@ -250,6 +252,7 @@ class Spoken:
             "utterance.done",
             utterance=self.name,
             reason=self._total.reason,
+            guard=self._total.guard or None,
             num_samples=self._total.samples,
             num_frames=self._total.frames if complete else None,
             played_samples=played if live else None,

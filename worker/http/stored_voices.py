@@ -4,23 +4,30 @@ A voice belongs to the key that added it; names of other keys do not exist for i
 decodes what a client sent, so it happens in a process of its own, one at a time, within a limit.
 """
 
-import asyncio
 import contextlib
-import json
 import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from playhead.engine.errors import InputError
-from playhead.engine.voice_store import LOCAL_OWNER, StoredVoice, VoiceStore, VoiceStoreError
+from playhead.engine.errors import InputError, PlayheadError
+from playhead.engine.reference_audio import BadReference
+from playhead.engine.voice_store import (
+    LOCAL_OWNER,
+    StoredVoice,
+    VoiceExists,
+    VoiceStore,
+    VoiceStoreError,
+)
 from playhead.worker.http.problem import Problem
+from playhead.worker.voice_process import (
+    MAKE_S,
+    VoiceProcess,
+    VoiceProcessLate,
+    VoiceProcessLost,
+)
 
 logger = logging.getLogger(__name__)
 
-MAKE_S = 120.0
-"""For one voice: most of it is loading the encoders."""
 MAX_WAITING = 4
 """Recordings held in memory at a time; more are refused."""
 BUSY_RETRY_S = 5.0
@@ -87,11 +94,11 @@ class Upload:
 class VoiceMaker:
     """Makes voices with the encoders of the checkpoint that is served."""
 
-    def __init__(self, model: str | None, limit_s: float = MAKE_S) -> None:
-        """Take the folder or hub name that the engine was given."""
-        self._model, self._limit_s = model, limit_s
-        self._turn = asyncio.Lock()
+    def __init__(self, model: str | None, device: str = "cpu", limit_s: float = MAKE_S) -> None:
+        """Take the folder or hub name and the device that the engine was given."""
+        self._process = VoiceProcess(str(model), device, limit_s)
         self._num_waiting = 0
+        self._closed = False
 
     @contextlib.contextmanager
     def room(self) -> Iterator[None]:
@@ -105,50 +112,44 @@ class VoiceMaker:
         finally:
             self._num_waiting -= 1
 
+    async def begin(self) -> None:
+        """Load the encoders, so that the first upload finds them; returns before they are there."""
+        if self._closed:
+            return
+        try:
+            await self._process.begin()
+        except VoiceProcessLost as error:
+            logger.error("%s", error)
+
+    async def close(self) -> None:
+        """End the process that makes voices."""
+        self._closed = True
+        await self._process.close()
+
     async def make(self, voices: OwnVoices, upload: Upload) -> StoredVoice:
         """Make and keep a voice; raises Problem 400, 409, 500 or 504."""
-        fields = {
-            "folder": str(voices.store.folder),
-            "owner": voices.owner,
-            "name": upload.name,
-            "model": self._model,
-            "transcript": upload.transcript,
-            "consent": upload.consent,
-        }
-        async with self._turn:
-            said = await self._ask(json.dumps(fields).encode() + b"\n" + upload.recording)
-        if "error" not in said:
-            return StoredVoice(**{**said, "warnings": tuple(said["warnings"])})
-        code, message = said["code"], said["error"]
-        if code == "bad_reference":
-            raise Problem(400, "bad_reference", message, param="audio")
-        if code == "voice_exists":
-            raise Problem(409, "voice_exists", message, param="name")
-        if code == InputError.code:
-            raise Problem(400, "invalid_request", message, param="name")
-        logger.error("no voice was made: %s, %s", code, message)
-        raise Problem(500, "voice_failed", "the voice can't be made here; the log says why")
-
-    async def _ask(self, request: bytes) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "playhead.worker.voice_making",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
         try:
-            async with asyncio.timeout(self._limit_s):
-                answer, _ = await process.communicate(request)
-            found: dict[str, Any] = json.loads(answer)
-        except TimeoutError:
-            message = f"the voice was not made within {self._limit_s:g} s; send it again later"
-            raise Problem(504, "voice_timeout", message) from None
-        except ValueError:
-            logger.error("the process that makes voices ended with %s", process.returncode)
-            return {"error": "", "code": "process"}
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return found
+            return await self._process.make(
+                voices.store,
+                voices.owner,
+                upload.name,
+                upload.recording,
+                upload.transcript,
+                upload.consent,
+            )
+        except BadReference as error:
+            raise Problem(400, "bad_reference", str(error), param="audio") from None
+        except VoiceExists as error:
+            raise Problem(409, "voice_exists", str(error), param="name") from None
+        except InputError as error:
+            raise Problem(400, "invalid_request", str(error), param="name") from None
+        except VoiceProcessLost as error:
+            logger.error("no voice was made: %s", error)
+            await self.begin()  # the next one finds it loaded
+            if isinstance(error, VoiceProcessLate):
+                raise Problem(504, "voice_timeout", str(error)) from None
+            raise Problem(500, "voice_failed", str(error)) from None
+        except PlayheadError as error:
+            logger.error("no voice was made: %s, %s", error.code, error)
+            message = "the voice can't be made here; the log says why"
+            raise Problem(500, "voice_failed", message) from None

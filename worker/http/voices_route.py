@@ -57,6 +57,10 @@ class VoicesRoute:
         """Share the service."""
         self._service = service
 
+    async def shut(self, _: web.Application) -> None:
+        """End the process that makes voices: the server goes away."""
+        await self._service.voice_maker.close()
+
     async def list(self, request: web.Request) -> web.Response:
         """List speakers, the other names they answer to, and the stored voices of the key."""
         known = self._service.known(request[ACCOUNT])

@@ -1,4 +1,4 @@
-"""`playhead simulate`: the real engine in virtual time, on measured or planned step times.
+"""`playhead simulate`: the real engine in virtual time, on step times of a device.
 
 Heavy imports are inside: the command line stays quick.
 """
@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
     )
     parser.add_argument(
         "--times",
-        default="h200_planned",
+        default="h200",
         help="step times: a name, a .yaml file, or the engine-*.json of a benchmark; default "
-        "h200_planned, which is planned and not measured",
+        "h200, measured on one H200",
     )
     parser.add_argument("--profile", default="balanced", help="default balanced")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same figures; default 0")
@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
     parser.add_argument("--jobs", type=int, default=2, help="processes of the fleet; default 2")
     parser.add_argument(
         "--measured", type=Path, metavar="FILE", help="serve-*.json of a benchmark to compare with"
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="the part trace replays this file of a worker or service run with --record",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="result files; default tests/bench/results"
@@ -69,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     times = load_times(args.times)
     options = Options(
         times, load_profile(args.profile), args.seed, args.seconds, args.rate, args.gpus,
-        args.jobs, args.measured,
+        args.jobs, args.measured, args.trace,
     )  # fmt: skip
     print(f"step times {times.name}{' (planned, not measured)' if times.planned else ''}")
     command = shlex.join(["playhead", *sys.argv[1:]])

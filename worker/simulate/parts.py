@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from playhead.engine.admission import StepCosts, retry_s
+from playhead.engine.engine import Engine
 from playhead.engine.errors import ConfigError
+from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.profile import Profile
 from playhead.engine.replay_times import StepTimes, load_times
 from playhead.worker.bench.plan import Load as PlannedLoad
@@ -14,7 +16,8 @@ from playhead.worker.bench.plan import plan
 from playhead.worker.simulate.load import Load, calls, of_plan
 from playhead.worker.simulate.policies import POLICIES
 from playhead.worker.simulate.runs import Tally, merged, percentile, run_calls, run_fleet, run_load
-from playhead.worker.simulate.trace import Recorder, replay
+from playhead.worker.simulate.trace import Recorder, Trace, replay
+from playhead.worker.simulate.trace_file import read_trace, result_line
 from playhead.worker.simulate.world import Setup, World, small_model
 
 ROOFLINE = "h200_roofline"
@@ -22,6 +25,8 @@ COMPARED_RPS = 20.0
 RATES_RPS = (10.0, 20.0, 40.0, 80.0)
 OVERLOAD = 4.0
 NEAR_CAPACITY = 0.9
+FLEET_S = 10.0
+"""Longest window of a fleet: a thousand engines have to be done within minutes."""
 MEAN_S = 4.3
 """Of an utterance of the plain load."""
 
@@ -40,6 +45,8 @@ class Options:
     num_gpus: int
     jobs: int
     measured: Path | None = None
+    trace: Path | None = None
+    """A recorded file to replay instead of a run of this command."""
     say: Callable[[str], None] = print
 
     def setup(self, policy: str = "ours") -> Setup:
@@ -164,7 +171,7 @@ def overload(options: Options) -> Figures:
 
 def fleet(options: Options) -> Figures:
     """Many engines behind routers; the slowest engine beside the middle one."""
-    load = Load(options.rate_rps, options.seconds, 0.0, options.seed)
+    load = Load(options.rate_rps, min(options.seconds, FLEET_S), 0.0, options.seed)
     engines = run_fleet(options.setup(), load, options.num_gpus, options.jobs)
     done = merged(engines)
     _tell(options, f"{options.num_gpus} engines", options.rate_rps, done)
@@ -180,20 +187,42 @@ def fleet(options: Options) -> Figures:
 
 
 def trace(options: Options) -> Figures:
-    """Record an engine under the mixed load and replay it; raises Diverged where they differ."""
-    recorder, setup = Recorder(), options.setup()
-    world = World(setup, recorder=recorder)
+    """Replay a recorded file, or record an engine under the mixed load and replay that.
+
+    Raises Diverged where the engine decides otherwise than the recorded one.
+    """
+    if options.trace is not None:
+        return _replayed(options, options.trace)
+    told, setup = Trace(), options.setup()
+    world = World(setup, recorder=Recorder(told))
     load = Load(options.rate_rps, options.seconds, 0.0, options.seed, paced=0.6, interrupted=0.2)
     for call in calls(load):
         world.offer(call)
     world.run(options.seconds)
-    told = recorder.trace
     made = replay(told, small_model(), setup.profile)
     options.say(f"  {len(made.plans)} of {len(told.plans)} plans and their results are the same")
     return {
         "trace_plans": float(len(told.plans)),
         "trace_plans_same": float(len(made.plans)),
         "trace_results_same": float(made.results == told.results),
+    }
+
+
+def _replayed(options: Options, path: Path) -> Figures:
+    """Replay an engine that `--record` recorded on this model and profile."""
+    run = read_trace(path)
+    model = EMBEDDED_VOICE if run.model is None else run.model
+    made = replay(run.trace, model, run.profile, drive=Engine.run)
+    published = [result_line(result) for result in made.results]
+    same = published == run.published[: len(published)]
+    options.say(
+        f"  {path}: {len(made.plans)} of {len(run.trace.plans)} plans are the same, "
+        f"{len(published)} results {'are too' if same else 'are NOT'}"
+    )
+    return {
+        "trace_plans": float(len(run.trace.plans)),
+        "trace_plans_same": float(len(made.plans)),
+        "trace_results_same": float(same),
     }
 
 

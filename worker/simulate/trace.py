@@ -7,17 +7,19 @@ and byte by byte. Any engine can be recorded, on real time or virtual. Engine th
 
 import copy
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from playhead.engine.admission import StepCosts
+from playhead.engine.backend import device_runner
 from playhead.engine.engine import Engine
 from playhead.engine.flight import Flight
 from playhead.engine.messages import Command, Result
@@ -41,6 +43,19 @@ class Diverged(BaseException):
     """The replay asked something else than the recorded engine, or planned something else."""
 
 
+class Notes(Protocol):
+    """Where a recorder writes."""
+
+    def answer(self, what: str, value: Any) -> None:
+        """Note an answer, in the order they were given."""
+
+    def plan(self, plan: Plan) -> None:
+        """Note a plan."""
+
+    def published(self, results: list[Result]) -> None:
+        """Note what the engine published together."""
+
+
 @dataclass(slots=True)
 class Trace:
     """Answers in the order they were given, as (what was asked, answer)."""
@@ -49,21 +64,38 @@ class Trace:
     plans: list[Plan] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
 
+    def answer(self, what: str, value: Any) -> None:
+        """Keep an answer."""
+        self.answers.append((what, value))
+
+    def plan(self, plan: Plan) -> None:
+        """Keep a plan."""
+        self.plans.append(plan)
+
+    def published(self, results: list[Result]) -> None:
+        """Keep results."""
+        self.results.extend(results)
+
 
 class _Source:
     """Gives answers: asks and notes them while recording, reads them while replaying."""
 
-    def __init__(self, trace: Trace, replay: bool) -> None:
-        self._trace = trace
-        self._left = deque(trace.answers) if replay else None
+    def __init__(self, notes: Notes | None = None, trace: Trace | None = None) -> None:
+        self._notes = notes
+        self._left = deque(trace.answers if trace is not None else ())
+
+    @property
+    def used_up(self) -> bool:
+        """Nothing is left to answer with."""
+        return self._notes is None and not self._left
 
     def answer(self, what: str, ask: Callable[[], T]) -> T:
-        if self._left is None:
+        if self._notes is not None:
             try:
                 value: Any = ask()
             except Exception as error:
                 value = error
-            self._trace.answers.append((what, value))
+            self._notes.answer(what, value)
         else:
             if not self._left:
                 raise TraceOver
@@ -103,6 +135,25 @@ class _Event:
         """The result is waited for when it is taken."""
 
 
+class _Flight(Flight[T], Generic[T]):
+    """A flight whose landing, result and time on the device are noted."""
+
+    def __init__(self, source: _Source, inner: Flight[T] | None, copied: Callable[[T], T]) -> None:
+        self._source, self._inner, self._copied = source, inner, copied
+        super().__init__(lambda: source.answer("result", self._copy), _Event(source, inner))
+
+    def took_s(self) -> float | None:
+        def ask() -> float | None:
+            assert self._inner is not None
+            return self._inner.took_s()
+
+        return self._source.answer("took", ask)
+
+    def _copy(self) -> T:
+        assert self._inner is not None
+        return self._copied(self._inner.result())
+
+
 class _Runner:
     """A runner whose answers are noted, or that has nothing but noted answers."""
 
@@ -137,28 +188,21 @@ class _Runner:
     ) -> Flight[FrameResult]:
         inner = self._inner
         flight = None if inner is None else inner.launch_frame(slots, text_ids, may_end)
-        return self._flight(flight, lambda r: FrameResult(r.codes.copy(), r.ended.copy()))
+        return _Flight(self._source, flight, lambda r: FrameResult(r.codes.copy(), r.ended.copy()))
 
     def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
         inner = self._inner
         flight = None if inner is None else inner.launch_codec(slots, codes)
-        return self._flight(flight, lambda r: CodecResult(r.pcm.copy(), r.broken.copy()))
-
-    def _flight(self, flight: Flight[T] | None, copied: Callable[[T], T]) -> Flight[T]:
-        def finish() -> T:
-            assert flight is not None
-            return copied(flight.result())
-
-        return Flight(lambda: self._source.answer("result", finish), _Event(self._source, flight))
+        return _Flight(self._source, flight, lambda r: CodecResult(r.pcm.copy(), r.broken.copy()))
 
 
 class Recorder:
-    """Wraps what an Engine is made of; `trace` grows while it runs."""
+    """Wraps what an Engine is made of and notes what passes while it runs."""
 
-    def __init__(self) -> None:
-        """Begin an empty trace."""
-        self.trace = Trace()
-        self._source = _Source(self.trace, replay=False)
+    def __init__(self, notes: Notes) -> None:
+        """Write into `notes`: a Trace in memory, or a file."""
+        self._notes = notes
+        self._source = _Source(notes)
         self.commands: queue.SimpleQueue[Command | None] = _Queue(self._source)
 
     def clock(self, inner: Callable[[], float]) -> Callable[[], float]:
@@ -176,7 +220,7 @@ class Recorder:
             columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
         ) -> Plan:
             plan = inner(columns, now_s, profile, margin_s, costs)
-            self.trace.plans.append(plan)
+            self._notes.plan(plan)
             return plan
 
         return noted
@@ -185,10 +229,29 @@ class Recorder:
         """Return a callback whose results are noted."""
 
         def noted(results: list[Result]) -> None:
-            self.trace.results.extend(results)
+            self._notes.published(results)
             inner(results)
 
         return noted
+
+
+def recorded_engine(
+    notes: Notes,
+    model: str | Path | Model,
+    profile: Profile,
+    on_results: Callable[[list[Result]], None],
+) -> Engine:
+    """Return an engine on this machine's device and clock that is recorded from its start."""
+    recorder = Recorder(notes)
+    return Engine(
+        model,
+        profile,
+        recorder.results(on_results),
+        make_runner=recorder.runner(device_runner),
+        clock=recorder.clock(time.monotonic),
+        policy=recorder.policy(),
+        commands=recorder.commands,
+    )
 
 
 def replay(
@@ -203,12 +266,14 @@ def replay(
     `drive` is how the recorded engine was driven: `Engine.run` for one on a thread. Raises
     Diverged where it asks or plans something else than the recorded engine.
     """
-    source, made = _Source(trace, replay=True), Trace()
+    source, made = _Source(trace=trace), Trace()
 
     def planned(
         columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
     ) -> Plan:
         plan = policy(columns, now_s, profile, margin_s, costs)
+        if source.used_up and len(made.plans) == len(trace.plans):
+            raise TraceOver  # a file may end between an answer and what was made of it
         if len(made.plans) >= len(trace.plans) or plan != trace.plans[len(made.plans)]:
             raise Diverged(f"plan {len(made.plans)} is {plan}")
         made.plans.append(plan)

@@ -114,7 +114,7 @@ class World:
         self._on_step = on_step
         times = setup.times
         if setup.policy in SERIAL:
-            times = times.with_overlap(0.5)
+            times = times.one_stream()
         self.runner = ReplayRunner(times, self._now, self._sleep_until, self._speeches.__getitem__)
         self.policy: Policy = POLICIES[setup.policy](self.runner)
         if recorder is None:
@@ -129,7 +129,7 @@ class World:
                 make_runner=recorder.runner(lambda model, profile: self.runner),
                 commands=recorder.commands,
             )  # fmt: skip
-        self._host_s = times.host_ms / 1e3
+        self._host_s = cache(times.host_s)
 
     def _now(self) -> float:
         return self.now_s
@@ -221,9 +221,10 @@ class World:
             self.run(self.now_s - BEGIN_S + 0.5)
 
     def _step(self) -> None:
-        launches = self.runner.launches
+        launches, rows = self.runner.launches, self.runner.frame_rows
         self._wake_s = self.engine.step()
-        self.now_s += self._host_s if self.runner.launches > launches else LOOK_S
+        launched = self.runner.launches > launches
+        self.now_s += self._host_s(self.runner.frame_rows - rows) if launched else LOOK_S
         if self._on_step is not None:
             self._on_step(self)
 

@@ -62,6 +62,7 @@ UNITS = {
     "ms": "millisecond",
     "w": "watt",
     "kw": "kilowatt",
+    "kwh": "kilowatt hour",
     "l": "liter",
     "ml": "milliliter",
 }
@@ -74,6 +75,8 @@ FIXED_UNITS = {
     "ghz": "gigahertz",
     "f": "fahrenheit",
     "c": "celsius",
+    "km/h": "kilometers per hour",
+    "m/s": "meters per second",
 }
 SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 """Scales of amounts of money; of bare figures only the first is one."""
@@ -91,5 +94,17 @@ SYMBOLS = {
     "=": "equals",
     "°": "degrees",
     "×": "times",
+    "÷": "divided by",
+    "^": "to the power of",
+    "²": "squared",
+    "³": "cubed",
+    "<": "less than",
+    ">": "more than",
+    "≤": "at most",
+    "≥": "at least",
+    "≠": "is not",
+    "±": "plus or minus",
+    "~": "about",
+    "≈": "about",
 }
 DOMAINS = "com|org|net|edu|gov|io|dev|ai|co|us|uk|app|info"

@@ -12,7 +12,6 @@ from playhead.engine.text.english import numbers
 from playhead.engine.text.english.abbreviations import (
     CLIPPED,
     CODE_WORDS,
-    DOMAINS,
     FIXED_UNITS,
     MONTHS,
     PAUSES,
@@ -23,33 +22,17 @@ from playhead.engine.text.english.abbreviations import (
     TITLES,
     UNITS,
 )
-from playhead.engine.text.english.phonemes import SOUNDS_CLOSE, SOUNDS_OPEN
+from playhead.engine.text.english.phonemes import SOUNDS_CLOSE
+from playhead.engine.text.english.scan import SCAN, WHOLE
 
-_DRESSING = re.compile(r"[*_`~|<>\[\]{}\"“”„«»]+")
-_SCAN = re.compile(
-    rf"""
-    (?P<sounds>{SOUNDS_OPEN}[^{SOUNDS_CLOSE}]+{SOUNDS_CLOSE}(?:'s\b)?)
-  | (?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://|www\.)\S*\w|[\w-]+(?:\.[\w-]+)*\.(?:{DOMAINS})\b)
-  | (?P<money>[$€£]\s?\d[\d,]*(?:\.\d+)?)(?P<scale>(?:k|m|bn?)\b)?
-  | (?P<iso>\b(?:19|20)\d\d-\d\d?-\d\d?\b)
-  | (?P<slash_date>\b\d\d?/\d\d?/(?:\d{{4}}|\d\d)\b)
-  | (?P<phone>\+?\b\d?(?:[-.]?\(?\d{{3}}\)?[-.])\d{{3}}[-.]\d{{4}}\b
-    |\b\d{{3}}-\d{{4}}\b|\(\d{{3}}\))
-  | (?P<time>\b\d\d?:\d\d(?::\d\d)?)(?P<half>[ap]\.?m\b\.?)?
-  | (?P<hour>\b\d\d?)(?P<hour_half>[ap]\.?m\b\.?)
-  | (?P<ordinal>\b\d[\d,]*)(?:st|nd|rd|th)\b
-  | (?P<fraction>\b\d\d?/\d\d?\b)
-  | (?P<span>\b\d[\d,.]*\d|\b\d)[-–](?=\d)
-  | (?P<number>-?(?:\d[\d,]*\d|\d)(?:\.\d+)?|\.\d+)(?P<unit>°?[a-zA-Z]{{1,4}}\b)?
-  | (?P<dotted>\b(?:[A-Za-z]\.){{2,}}|\b(?:[A-Za-z]\.)+[A-Za-z]\b)
-  | (?P<word>[A-Za-z]+(?:'[A-Za-z]+)*'?)
-  | (?P<stop>\.{{2,}}|[.!?…]+)
-  | (?P<comma>[,;:()]|—|–|--+)
-  | (?P<symbol>[&@%+=°×\#])
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+_DRESSING = re.compile(r"[*_`|\[\]{}\"“”„«»]+|~{2,}|[<>~]+(?![\d.$€£¥₹₩])")
+_TILDE_RANGE = re.compile(r"(?<=\d)~(?=\d)")
+_MIXED = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+_KEPT_SIGNS = "²³≠"  # what they decompose into would be said as something else
 _TIMELIKE = re.compile(r"\d(?::\d\d)?$")
+_PHONE_START = re.compile(r"\+\d{1,3}(?: |$)")
+_NOW = re.compile(r"(?:19|20)\d\d")
+_GROUP = re.compile(r"\d{3,4}(?:\D?$)")
 _LONE_DASH = re.compile(r"[-–—•]+$")
 _ENDS_WITH_MARK = re.compile(r"[,;:.!?…)]$")
 _MAYBE_ABBREVIATION = re.compile(
@@ -60,11 +43,20 @@ _MAYBE_ABBREVIATION = re.compile(
 def plain(piece: str) -> str:
     """Strip white space, quotes, brackets of markup, accents; typographic apostrophes to plain."""
     text = piece.strip().replace("’", "'").replace("‘", "'")
-    text = _DRESSING.sub("", text)
+    text = _DRESSING.sub("", _TILDE_RANGE.sub("-", text).replace("−", "-"))
     if text.isascii():
         return text.strip("'")
-    kept = unicodedata.normalize("NFKD", text)
+    text = _MIXED.sub("&", text)  # 2½ is two and one half
+    kept = "".join(
+        char if char in _KEPT_SIGNS else unicodedata.normalize("NFKD", char) for char in text
+    ).replace("⁄", "/")
     return "".join(char for char in kept if not unicodedata.combining(char)).strip("'")
+
+
+def run_of(before: str, core: str) -> str:
+    """Return what stands before the piece behind `core`: of a telephone number all so far."""
+    in_number = _PHONE_START.match(before) and re.fullmatch(r"\(?\d{1,4}\)?", core)
+    return f"{before} {core}" if in_number else core
 
 
 def needs_next(core: str) -> bool:
@@ -87,7 +79,7 @@ def spoken(core: str, before: str, after: str) -> list[str]:
     if _LONE_DASH.fullmatch(core):
         return [","] if before else []
     reader = _Reader(before, after)
-    for match in _SCAN.finditer(core):
+    for match in SCAN.finditer(core):
         reader.read(match, core)
     return _merge_pauses(reader.out)
 
@@ -114,10 +106,7 @@ class _Reader:
 
     def read(self, match: re.Match[str], core: str) -> None:
         kind = match.lastgroup or ""
-        kind = {"scale": "money", "half": "time", "hour_half": "hour", "unit": "number"}.get(
-            kind, kind
-        )
-        getattr(self, f"_read_{kind}")(match, core)
+        getattr(self, f"_read_{WHOLE.get(kind, kind)}")(match, core)
 
     def _say(self, words: str) -> None:
         self.out.extend(words.split())
@@ -141,16 +130,21 @@ class _Reader:
 
     def _read_money(self, match: re.Match[str], core: str) -> None:
         amount = match.group("money").replace(" ", "")
-        sign, figures = amount[0], amount[1:].rstrip(",")
+        if "-" in amount:
+            self._say("minus")
+        sign, figures = amount.lstrip("-")[0], amount.lstrip("-")[1:].lstrip("-").rstrip(",")
+        if match.group("most"):
+            self._say(f"{numbers.decimal(figures)} to")
+            figures = match.group("most").lstrip("-–" + sign).rstrip(",")
         scale = SCALES.get((match.group("scale") or "").lower())
         following = self._after.lower().strip(".,;:!?") if match.end() == len(core) else ""
         if scale:
-            self._say(f"{numbers.decimal(figures)} {scale} {numbers.COINS[sign][0]}s")
+            self._say(f"{numbers.decimal(figures)} {scale} {numbers.COINS[sign][1]}")
         elif following in SCALE_WORDS:
             self._say(numbers.decimal(figures))
         else:
             self._say(numbers.money(sign, figures))
-        self._trailing_comma(amount)
+        self._trailing_comma(match.group("most") or amount)
 
     def _trailing_comma(self, figures: str) -> None:
         if figures.endswith(","):
@@ -166,7 +160,8 @@ class _Reader:
         self._say(numbers.year(full))
 
     def _read_iso(self, match: re.Match[str], core: str) -> None:
-        year, month, day = (int(part) for part in match.group("iso").split("-"))
+        parts = [int(part) for part in re.findall(r"\d+", match.group())]
+        year, month, day = parts if match.group("iso") else reversed(parts)
         self._date(year, month, day)
 
     def _read_slash_date(self, match: re.Match[str], core: str) -> None:
@@ -215,7 +210,7 @@ class _Reader:
 
     def _read_fraction(self, match: re.Match[str], core: str) -> None:
         top, bottom = (int(part) for part in match.group("fraction").split("/"))
-        if (top, bottom) == (24, 7) or bottom == 0:
+        if (top, bottom) in ((24, 7), (9, 11)) or bottom in (0, top):
             self._say(f"{numbers.cardinal(top)} {numbers.cardinal(bottom)}")
             return
         name = {2: "half", 4: "quarter"}.get(bottom, numbers.ordinal(bottom))
@@ -223,15 +218,27 @@ class _Reader:
         self._say(f"{numbers.cardinal(top)} {plural}")
 
     def _read_span(self, match: re.Match[str], core: str) -> None:
-        self._figures(match.group("span"))
+        if match.group("span"):
+            self._figures(match.group("span"))
         self._say("to")
+
+    def _read_version(self, match: re.Match[str], core: str) -> None:
+        figures = match.group("version")
+        if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", figures):  # thousands of other languages
+            self._say(numbers.whole(figures.replace(".", "")))
+        else:
+            self._say(" point ".join(map(numbers.whole, figures.split("."))))
 
     def _figures(self, figures: str) -> None:
         """Say a bare number as the words before it suggest: date, year, code or count."""
         before = self._before.lower().strip(".,;:!?#")
         bare = figures.rstrip(",.")
         is_plain = bare.isdigit()
-        if is_plain and int(bare) <= 31 and self._after_month(before):
+        if is_plain and self._in_a_row(bare):
+            self._say(numbers.digits(bare))
+            if self._after[:1].isdigit():
+                self.out.append(",")
+        elif is_plain and int(bare) <= 31 and self._after_month(before):
             self._say(numbers.ordinal(int(bare)))
         elif is_plain and before in CODE_WORDS and len(bare) >= 3:
             self._say(numbers.digits(bare))
@@ -242,6 +249,19 @@ class _Reader:
         else:
             self._say(numbers.decimal(bare))
 
+    def _in_a_row(self, bare: str) -> bool:
+        """The figures are a group of a number written apart: of a telephone or a card."""
+        if _PHONE_START.match(self._before):
+            return " " in self._before or self._after[:1].isdigit()
+        if len(bare) == 3:
+            return _GROUP.match(self._after) is not None
+        if len(bare) != 4 or re.fullmatch(r"\d{3}", self._before):
+            return len(bare) == 4
+        return not _NOW.fullmatch(bare) and any(
+            re.fullmatch(r"\d{4}", each) and not _NOW.fullmatch(each)
+            for each in (self._before, self._after)
+        )
+
     def _after_month(self, before: str) -> bool:
         """The word before is a month, and not a verb that looks like one."""
         if before in ("may", "march", "mar"):
@@ -251,10 +271,9 @@ class _Reader:
     def _read_number(self, match: re.Match[str], core: str) -> None:
         figures, unit = match.group("number"), match.group("unit") or ""
         start = match.start()
-        if figures.startswith("-"):
-            if start == 0:
-                self._say("minus")
-            figures = figures[1:]
+        if figures.startswith("-") and start == 0:
+            self._say("minus")
+        figures = figures.removeprefix("-")
         if start and core[start - 1] == "#":
             self._say("number")
         glued = start > 0 and core[start - 1].isalpha()
@@ -277,6 +296,8 @@ class _Reader:
             self._say(FIXED_UNITS[low])
         elif bare in ("k", "K"):
             self._say(SCALES[low])
+        elif unit == "¢":
+            self._say("cent" if figures == "1" else "cents")
         elif bare == "s" or low == "th":
             self._plural()
         elif low == "x":
@@ -316,7 +337,11 @@ class _Reader:
         else:
             self._word(word)
             if low in SCALE_WORDS and before[:1] in numbers.COINS:
-                self._say(numbers.COINS[before[0]][0] + "s")
+                self._say(numbers.COINS[before[0]][1])
+
+    def _read_rate(self, match: re.Match[str], core: str) -> None:
+        rate = match.group("rate").lower()
+        self._say(FIXED_UNITS[rate] if self._before[-1:].isdigit() else rate.replace("/", " "))
 
     def _clipped(self, low: str) -> None:
         named = self._before[:1].isupper() or self._before[:1].isdigit()
@@ -369,5 +394,7 @@ class _Reader:
     def _read_symbol(self, match: re.Match[str], core: str) -> None:
         symbol = match.group("symbol")
         if symbol == "#":
+            if core[: match.start()][-1:].isalpha() and not core[match.end() :][:1].isalnum():
+                self._say("sharp")
             return
         self._say(SYMBOLS[symbol])

@@ -23,7 +23,15 @@ ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
-COINS = {"$": ("dollar", "cent"), "€": ("euro", "cent"), "£": ("pound", "penny")}
+COINS = {
+    "$": ("dollar", "dollars", "cent", "cents"),
+    "€": ("euro", "euros", "cent", "cents"),
+    "£": ("pound", "pounds", "penny", "pence"),
+    "¥": ("yen", "yen", "sen", "sen"),
+    "₹": ("rupee", "rupees", "paisa", "paise"),
+    "₩": ("won", "won", "jeon", "jeon"),
+}
+"""By sign: one and many of the unit, one and many of its hundredth."""
 
 
 def cardinal(number: int) -> str:
@@ -86,16 +94,15 @@ def decimal(figures: str) -> str:
 
 def money(sign: str, figures: str) -> str:
     """Return an amount with its coin names: '$', '42.50' -> 'forty two dollars and fifty cents'."""
-    unit, coin = COINS[sign]
+    one, many, coin, coins = COINS[sign]
     head, _, tail = figures.partition(".")
-    amount = int(head.replace(",", ""))
+    amount = int(head.replace(",", "") or 0)
     if len(tail) not in (0, 2):
-        return f"{decimal(figures)} {unit}s"
-    words = f"{whole(head)} {unit}{'' if amount == 1 else 's'}"
+        return f"{decimal(figures)} {many}"
+    words = f"{whole(head or '0')} {one if amount == 1 else many}"
     if not tail or int(tail) == 0:
         return words
-    coins = coin if int(tail) == 1 else {"penny": "pence"}.get(coin, coin + "s")
-    small = f"{cardinal(int(tail))} {coins}"
+    small = f"{cardinal(int(tail))} {coin if int(tail) == 1 else coins}"
     return small if amount == 0 else f"{words} and {small}"
 
 

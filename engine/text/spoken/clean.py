@@ -25,7 +25,9 @@ _SYMBOL = regex.compile(r"[\p{So}\p{Sk}\p{Co}\p{Cs}\p{Cc}\u200b\u2060\ufeff]")
 """Drawings, control characters and private ones; zero-width joiners belong to words."""
 _KEPT_SYMBOLS = frozenset("°№℃℉\n\t\r")
 _ARROWS = frozenset("→←↔⇒⇐⇔➔➜➡⟶")
-_BLOCK_TAGS = frozenset("br p div li ul ol tr td th h1 h2 h3 h4 h5 h6 hr break s".split())
+_BLOCK_TAGS = frozenset(
+    "br p div li ul ol tr td th h1 h2 h3 h4 h5 h6 hr break s pause think thinking".split()
+)
 _STOP_OF = (
     (regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]"), "。"),
     (regex.compile(r"[\p{Devanagari}\p{Bengali}]"), "।"),
@@ -69,6 +71,8 @@ _HIDDEN = (
 _CITATION = regex.compile(r"\[\d{1,3}\](?=[^(])")
 _ENTITY = regex.compile(r"&(?:#\d{1,6}|#x[0-9a-fA-F]{1,6}|[A-Za-z]{2,8}\d?);")
 _TIMES = regex.compile(r"\*[ ]?(?=\d)")
+_COMPARES = regex.compile(r"<(?=[0-24-9]|3[\d.,%])|>(?=\d)")
+"""Less and more than a figure; `<3` is a heart."""
 _MAIL_TAIL = regex.compile(r"_[\w.+-]{1,64}@")
 _EMOTICON = regex.compile(r"[:;=][-o']?[)(DPp/|\\](?=\s)")
 _RUN = regex.compile(r"([*_~=^`|#-])\1*")
@@ -283,6 +287,10 @@ class Cleaner(Transducer):
             return Span(mark, self._apart())
         if mark in "*_~=^|#-":
             return self._marks(text, at, closed)
+        if mark in "<>":
+            found = self._match(_COMPARES, text, at, closed)
+            if found is not None or self._waits:
+                return found and Span(mark, mark)
         if mark in "[]{}<>":
             return Span(mark, "" if mark == "]" else self._apart())
         if mark in _ARROWS:
@@ -329,6 +337,8 @@ class Cleaner(Transducer):
             return "," if len(marks) > 3 else marks
         if mark == "=":
             return "=" if len(marks) == 1 else ""
+        if mark == "^":
+            return "^" if len(marks) == 1 and between and following.isdigit() else ""
         if mark == "~":
             return "~" if len(marks) == 1 and following.isdigit() else ""
         return " " if between and mark == "_" else ""

@@ -13,7 +13,10 @@ from playhead.engine.text.english.abbreviations import (
 from playhead.engine.text.english.normalise import needs_next, plain, spoken
 
 PIECE = re.compile(r"\S{1,400}")
-_WRITTEN = re.compile(rf"[\d$€£%&@°=×#+]|[A-Za-z]\.[A-Za-z]\.|\w\.(?:{DOMAINS})\b", re.IGNORECASE)
+_WRITTEN = re.compile(
+    rf"[\d$€£¥₹₩%&@°=×÷#+±≈≤≥≠½¼¾⅐-⅞²³]|[A-Za-z]\.[A-Za-z]\.|\w\.(?:{DOMAINS})\b", re.IGNORECASE
+)
+_LAST = re.compile(r"(?:\+\d{1,3}(?:\s\(?\d{1,4}\)?)*|\S+)\s*$")
 _SHORTENED = re.compile(r"^([A-Za-z]+)\.,?$")
 _MARK = re.compile(r" ([,.?!])")
 _OTHER_SCRIPT = re.compile(
@@ -32,6 +35,12 @@ def piece_at(text: str, at: int, closed: bool) -> str | None:
     assert found is not None, "a piece begins where no white space is"
     whole = found.end() < len(text) or closed
     return found.group() if whole else None
+
+
+def last_piece(tail: str) -> str:
+    """Return the piece at the end of what was written; of a telephone number all groups so far."""
+    found = _LAST.search(tail)
+    return found.group().rstrip() if found else ""
 
 
 def is_written(piece: str, before: str) -> bool:

@@ -14,7 +14,7 @@ from playhead.engine.text.spoken.speller import Speller
 from playhead.engine.text.spoken.words import CODES, UNITS
 
 MAX_WINDOW_CHARS = 48
-_FIGURE_MARKS = frozenset(".,:/-–~+()'’%‰°℃℉²³ºª$€£¥￥₽₩R\u00a0\u202f")
+_FIGURE_MARKS = frozenset(".,:/-–−－~+＋()'’%‰°℃℉²³ºª$€£¥￥₽₩R\u00a0\u202f")
 _DATE_MARKS = frozenset("年月日号號点點时時分秒년월일시분초")
 _STARTS = regex.compile(
     r"[+\-−－＋]?(?:(?:USD|EUR|GBP|JPY|RUB|KRW|BRL)[ \u00a0]|R?[$€£¥￥₽₩][ \u00a0]?)?\d|\(\d{2,5}\)"
@@ -122,10 +122,11 @@ class Figures:
             (rf"(\d\d?)[./-](\d\d?)[./-](\d{{4}}|\d\d){_END}(?![-/.]\d)", self._dmy),
             (rf"(\d\d?)(\.|er|º|°)? ((?:de )?)({month}){_END}", self._day_month),
             (rf"\+\d{{1,3}}(?:[ .-]?\(?\d{{1,4}}\)?){{2,6}}{_END}", self._phone),
-            (rf"\(?0\d{{1,4}}\)?(?:[ ./-]\d{{2,4}}){{1,4}}{_END}", self._phone),
+            (rf"\(?0\d{{1,4}}\)?(?:[ ./-]\d{{2,8}}){{1,4}}{_END}", self._phone),
             (rf"\d{{2,4}}(?:-\d{{3,4}}){{1,2}}{_END}", self._phone),
             (
-                rf"([01]?\d|2[0-3]){hour}([0-5]\d)(?::([0-5]\d))?(?: ?(?:Uhr|h){_END})?(?![:\d])",
+                rf"([01]?\d|2[0-3]){hour}([0-5]\d)(?::([0-5]\d))?(?: ?(?:Uhr|h){_END})?"
+                r"(?![:\d])([-–](?=\d))?",
                 self._clock,
             ),
             (
@@ -138,7 +139,7 @@ class Figures:
             ),
             (rf"\d+(?:\.\d+){{2,}}{_END}", self._dotted),
             (rf"({_N}) ?({_UNIT})(?![0-9A-Za-zÀ-ӿ²³/])", self._unit),
-            (rf"(\d+)[-–~](\d+){_END}(?![-–/.,]\d)", self._range),
+            (r"(\d+)[-–~](?=\d+(?![\d:])(?![-–/.,]\d))", self._range),
             *self._own_rules(),
             (rf"({_N})", self._number),
         ]
@@ -227,7 +228,8 @@ class Figures:
 
     def _clock(self, found: re.Match[str]) -> str | None:
         second = int(found[3]) if found[3] is not None else None
-        return self._spell.clock(int(found[1]), int(found[2]), second)
+        said = self._spell.clock(int(found[1]), int(found[2]), second)
+        return self._up_to(said) if found[4] else said
 
     def _money_first(self, found: re.Match[str]) -> str | None:
         return self._money(found[1], found[2], found[3], found[4])
@@ -259,8 +261,12 @@ class Figures:
         return self._spell.unit(found[1], found[2])
 
     def _range(self, found: re.Match[str]) -> str | None:
-        first, last = (self._spell.number(figures) for figures in found.groups())
-        return self._spell.joined(first, self._spell.words.to, last)
+        return self._up_to(self._spell.number(found[1]))
+
+    def _up_to(self, first: str) -> str:
+        """Say where a range begins; where it ends is read next, with its unit."""
+        said = self._spell.joined(first, self._spell.words.to)
+        return self._spell.joined(said, "x").removesuffix("x")
 
     def _suffixed(self, found: re.Match[str]) -> str | None:
         number, suffix = int(found[1]), found[2]
@@ -306,7 +312,7 @@ class Figures:
         if figures.isdigit():
             if len(figures) > 6:
                 return self._spell.digits(figures)
-            if len(figures) == 4 and self._spell.code == "de" and figures[:2] < "20":
+            if len(figures) == 4 and self._spell.code == "de" and "0" < figures[:2] < "20":
                 return self._spell.year(int(figures)) if figures >= "1100" else None
         behind = found.string[found.end() : found.end() + 2]
         counts = len(behind) == 2 and behind[0] == " " and behind[1].isalpha()

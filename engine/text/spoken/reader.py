@@ -91,7 +91,7 @@ class Reader(Transducer):
         piece = english.piece_at(text, at, closed)
         if piece is None:
             return None
-        before = self._last_word()
+        before = english.last_piece(self._tail)
         if not english.is_written(piece, before):
             return Span(piece, piece)
         after = ""
@@ -125,6 +125,8 @@ class Reader(Transducer):
             return self._figure(text, at, closed, code, figures)
         if text[at] in _SIGNS:
             return self._sign(text, at, closed, code)
+        if text[at] in "<>^":  # no table has words for them
+            return Span(text[at], "" if self._before in ("", " ") else " ")
         return _letters(text, at)
 
     def _figure(self, text: str, at: int, closed: bool, code: str, figures: Figures) -> Span | None:

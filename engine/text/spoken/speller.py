@@ -119,7 +119,14 @@ class Speller:
             mark = thousands[1]
             rest = figures.replace(mark, "")
             return rest.replace(",", ".")
-        return figures.replace(",", ".").replace("\u00a0", "").replace("\u202f", "")
+        rest = re.sub(r"[ \u00a0\u202f]", "", figures)
+        marks = re.findall(r"[.,]", rest)
+        if len(marks) < 2:
+            return rest.replace(",", ".")
+        if len(set(marks)) == 1:  # another language's thousands
+            return rest.replace(marks[0], "")
+        head, _, tail = rest.rpartition(marks[-1])
+        return re.sub(r"[.,]", "", head) + "." + tail
 
     def unit(self, figures: str, sign: str) -> str:
         """Return a number with the unit behind it."""

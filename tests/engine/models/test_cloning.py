@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,7 +15,9 @@ from playhead.engine.models.greedy import greedy_codes
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Clone, Prompt, build_prompt
 from playhead.engine.models.synthetic import write_checkpoint
-from tests.voices import as_float, reference_wave
+from playhead.engine.reference_audio import TAIL_S, read_reference
+from tests.engine.test_reference_audio import encoded
+from tests.voices import TRANSCRIPT, as_float, reference_wave
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"
 RECORD: dict[str, Any] = json.loads((GOLDENS / "cloning.json").read_text(encoding="utf-8"))
@@ -106,6 +109,27 @@ def test_reference_frames_when_its_end_changes(models: dict[str, Model]) -> None
     assert torch.equal(after[:-1], codes[:-1])
     assert not torch.equal(after[-1], codes[-1])
     assert len(encoder.encode(samples[:1921])) == 2
+
+
+def test_clone_when_its_reference_ends_inside_a_word(models: dict[str, Model]) -> None:
+    """Silence follows in its codes, so that the new speech need not finish that word."""
+    samples = as_float(reference_wave(3, 4.0))
+    loud = np.abs(samples)
+    cut = samples[: int(np.flatnonzero(loud > 0.5 * loud.max())[-1])]
+    file = encoded((cut * 32768).astype(np.int16)[None], 24_000, "wav")
+    read = read_reference(file, TRANSCRIPT)
+    assert read.tail_samples == round(TAIL_S * 24_000), "its last sound is its end"
+    model = models["tiny-base"]
+    clone = make_clone(model, read.samples, TRANSCRIPT, read.tail_samples)
+    bare = make_clone(model, read.samples, TRANSCRIPT)
+    assert clone.codes is not None and bare.codes is not None
+    whole = len(read.samples) // 1920
+    assert len(clone.codes) == -(-(len(read.samples) + read.tail_samples) // 1920)
+    assert (clone.codes[:whole] == bare.codes[:whole]).all(), "what it said is as it was"
+    assert (clone.speaker == bare.speaker).all(), "the voice too"
+    silence = np.zeros(12_000, np.float32)
+    quiet = make_clone(model, np.concatenate([read.samples, silence]), TRANSCRIPT)
+    assert (clone.codes == quiet.codes).all()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -71,7 +71,11 @@ def test_tiny_members_are_measured_to_the_last_figure(tmp_path: Path) -> None:
     wanted = {f"{name}_tiny" for name in (*speech.split(), "peak_gib")}
     wanted |= {f"clone_{which}{kind}_first_audio_ms_tiny_base" for which in ("new", "cached")
                for kind in ("", "_in_context")}  # fmt: skip
+    wanted |= {f"clone_new{kind}_made_ms_tiny_base" for kind in ("", "_in_context")}
     assert wanted <= told.keys() and "wall_s_15s_tiny" not in told
+    for kind in ("", "_in_context"):
+        new, made = (f"clone_new{kind}_{what}_ms_tiny_base" for what in ("first_audio", "made"))
+        assert 0 < told[made] < told[new], "making the voice is part of the wait"
     assert told["wall_audio_s_tiny"] > 0.7
 
 

@@ -1,7 +1,10 @@
 """Cloned voices over HTTP: who may add, see, use and forget which, and what is refused."""
 
+import asyncio
 import http.client
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +118,26 @@ def test_voices_when_keys_use_one_name(served: Served) -> None:
     assert code(speak(alice, "anna")) == (400, "unknown_voice")
     assert names(bob)["anna"] == "clone"
     assert bob.delete("/v1/voices/anna").status_code == 200
+
+
+def making_voices(served: Served) -> list[int]:
+    """Return the server's processes that make voices."""
+    tasks = Path(f"/proc/{served.process.pid}/task")
+    children = " ".join((each / "children").read_text() for each in tasks.iterdir()).split()
+    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    return [pid for pid, command in commands.items() if b"playhead.worker.voice_making" in command]
+
+
+def test_process_when_many_recordings_come(served: Served) -> None:
+    """It is there before the first one and is the same behind the last, good or bad."""
+    alice = client(served)
+    [before] = making_voices(served)
+    assert add(alice, "one", OTHER).status_code == 201
+    assert code(add(alice, "two", RECORDING[:9_000])) == (400, "bad_reference")
+    assert add(alice, "two").status_code == 201
+    assert making_voices(served) == [before]
+    for name in ("one", "two"):
+        assert alice.delete(f"/v1/voices/{name}").status_code == 200
 
 
 def test_form_when_something_is_wrong(served: Served) -> None:
@@ -231,10 +254,13 @@ async def test_maker_when_time_is_up_or_many_wait(tmp_path: Path) -> None:
         await maker.make(own, Upload("x", RECORDING, CONSENT))
     assert (late.value.status, late.value.code) == (504, "voice_timeout")
     assert own.listed() == []
+    absent = VoiceMaker("no-such-model")
     with pytest.raises(Problem) as broken:
-        await VoiceMaker("no-such-model").make(own, Upload("x", RECORDING, CONSENT))
+        await absent.make(own, Upload("x", RECORDING, CONSENT))
+    await absent.close()
     assert (broken.value.status, broken.value.code) == (500, "voice_failed")
     assert "no-such-model" not in str(broken.value), "what lies on the server is not told"
+    await maker.close()
     rooms = [maker.room() for _ in range(MAX_WAITING + 1)]
     for room in rooms[:-1]:
         room.__enter__()
@@ -244,6 +270,29 @@ async def test_maker_when_time_is_up_or_many_wait(tmp_path: Path) -> None:
     rooms[0].__exit__(None, None, None)
     with maker.room():
         pass
+
+
+async def test_maker_when_its_process_is_killed(tmp_path: Path) -> None:
+    model = write_checkpoint(tmp_path / "model", "tiny-base", dtype=torch.float32)
+    maker, own = VoiceMaker(str(model)), OwnVoices(VoiceStore(tmp_path / "voices"), "name x")
+    await maker.begin()
+    first = maker._process.pid
+    assert first is not None, "it loads before anybody asks"
+    os.kill(first, signal.SIGSTOP)
+    lost = asyncio.create_task(maker.make(own, Upload("x", RECORDING, CONSENT)))
+    await asyncio.sleep(0)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(Problem) as caught:
+        await lost
+    assert (caught.value.status, caught.value.code) == (500, "voice_failed")
+    assert "send it again" in str(caught.value)
+    second = maker._process.pid
+    assert second not in (None, first), "another one loads before anybody asks"
+    made = await maker.make(own, Upload("x", RECORDING, CONSENT))
+    assert [voice for voice, _ in own.listed()] == [made] and maker._process.pid == second
+    await maker.close()
+    await maker.begin()
+    assert maker._process.pid is None, "nothing is started behind the end"
 
 
 def test_listing_when_the_store_is_damaged(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """ReplayRunner: batches land when their time is over, two streams, what is spoken; step times."""
 
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,13 @@ from playhead.engine.models.prompt import build_prompt
 from playhead.engine.replay_runner import ReplayRunner, Speech
 from playhead.engine.replay_times import StepTimes, load_times, names
 from playhead.engine.units import FRAME_SAMPLES
+from playhead.worker.bench.result import default_folder
 from playhead.worker.simulate.world import small_model
 
-TIMES = StepTimes("test", ((8, 5.0), (32, 8.0)), 1.0, 0.1, prefix_copy_ms=0.5, prompt_row_ms=1.0)
+TIMES = StepTimes(
+    "test", ((8, 5.0), (32, 8.0)), 1.0, 0.1,
+    prefix_copy_ms=((1, 0.5),), prompt_row_ms=1.0, overlap_speed=((8, 0.7), (32, 0.4)),
+)  # fmt: skip
 
 
 class Virtual:
@@ -115,27 +120,80 @@ def test_on_the_real_clock_a_result_takes_real_time() -> None:
     assert time.monotonic() - began_s >= 0.0199
 
 
+def test_a_large_frame_batch_and_the_codec_disturb_each_other_more_than_a_small_one() -> None:
+    took_s = []
+    for num_rows in (8, 32):
+        clock = Virtual()
+        runner = ReplayRunner(TIMES, clock.now, clock.sleep_until)
+        slots = list(range(1, num_rows + 1))
+        opened(runner, range(1, num_rows + 1))
+        frames = runner.launch_frame(slots, [5] * num_rows, [False] * num_rows)
+        runner.launch_codec([1], np.zeros((1, 4, 16), np.int16)).result()
+        took_s.append(clock.now_s - 10.0)
+        frames.result()
+    assert took_s == pytest.approx([0.0014 / 0.7, 0.0014 / 0.4], abs=1e-6)
+
+
+def test_a_frame_takes_longer_the_further_its_rows_look_back() -> None:
+    times = replace(TIMES, position_ms=((8, 0.01), (32, 0.01)))
+    clock = Virtual()
+    runner = ReplayRunner(times, clock.now, clock.sleep_until)
+    opened(runner, range(1, 2))
+    took_s = []
+    for _ in range(3):
+        began_s = clock.now_s
+        frame(runner, [1])
+        took_s.append(clock.now_s - began_s)
+    assert np.diff(took_s) == pytest.approx([1e-5, 1e-5], abs=1e-8)
+    assert times.frame_s(8, 263) - times.frame_s(8) == pytest.approx(0.002)
+
+
 def test_every_file_of_step_times_loads_and_grows_with_the_batch() -> None:
-    assert {"h200_planned", "h100_scaled", "cpu_embedded"} <= set(names())
+    assert {"h200", "h100_scaled", "cpu_embedded"} <= set(names())
     for name in names():
         times = load_times(name)
-        assert times.planned == (name != "cpu_embedded")
+        assert times.planned == (name not in ("h200", "cpu_embedded"))
         taken = [times.frame_s(rows) for rows in (1, 8, 30, 64, 256, 300)]
         assert taken == sorted(taken)
-    assert load_times("h100_scaled").frame_s(8) == pytest.approx(
-        1.3 * load_times("h200_planned").frame_s(8)
-    )
-    assert load_times("h200_planned").frame_s(9) == load_times("h200_planned").frame_s(16)
+        assert times.host_s(8) <= times.host_s(256)
+        assert 0.3 < times.speed(256) <= times.speed(8) <= 1.0
+    h200 = load_times("h200")
+    assert load_times("h100_scaled").frame_s(8) == pytest.approx(1.3 * h200.frame_s(8))
+    assert h200.frame_s(9) == h200.frame_s(16)
+    assert h200.prefill_s(1, 0) < h200.prefill_s(64, 0)
+
+
+def test_the_table_of_the_h200_is_the_result_file_of_its_measurement() -> None:
+    path = default_folder() / "engine-h200.json"
+    if not path.exists():
+        pytest.skip("no measurement of an H200 among the results")
+    measured, table = load_times(str(path)), load_times("h200")
+    for field in fields(StepTimes):
+        if field.name not in ("name", "overlap_speed"):
+            ours, theirs = getattr(table, field.name), getattr(measured, field.name)
+            told = f"{field.name} of engine/step_times/h200.yaml; the result file has {theirs}"
+            assert ours == theirs, told
 
 
 def test_a_benchmark_result_is_read_as_step_times(tmp_path: Path) -> None:
     path = tmp_path / "engine-h200.json"
     path.write_text(
         '{"figures": {"frame_ms_b8": 4.0, "frame_ms_b32": 5.0, "codec_ms_fixed": 1.0,'
-        ' "codec_ms_per_frame": 0.1, "prefix_copy_ms_b8": 0.2, "host_ms_per_step": 0.25}}'
+        ' "frame_ms_b8_ctx163": 4.5, "codec_ms_per_frame": 0.1, "prefix_copy_ms_b8": 0.2,'
+        ' "host_ms_per_step": 0.25, "host_rows": 64, "host_ms_per_step_b256": 0.5,'
+        ' "host_ms_per_step_p99_b256": 9.0}}'
     )
     times = load_times(str(path))
-    assert (times.frame_s(8), times.codec_s(10), times.host_ms) == (0.004, 0.002, 0.25)
+    assert (times.frame_s(8), times.codec_s(10)) == (0.004, 0.002)
+    assert times.frame_s(8, 113) == pytest.approx(0.00425)
+    assert times.prefill_s(1, 0) == 0.0002
+    assert [times.host_s(rows) for rows in (8, 64, 160, 256)] == [
+        0.00025,
+        0.00025,
+        0.000375,
+        0.0005,
+    ]
+    assert times.overlap_speed == load_times("h200").overlap_speed
     assert not times.planned
 
 
@@ -150,5 +208,5 @@ def test_step_times_without_a_source_or_shape_are_refused(tmp_path: Path, text: 
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="h200_planned"):
+    with pytest.raises(ConfigError, match="h200"):
         load_times("h900")

@@ -16,7 +16,7 @@ from playhead.worker.simulate.policies import POLICIES
 from playhead.worker.simulate.runs import percentile, run_calls, run_fleet, run_load
 from playhead.worker.simulate.world import Outcome, Setup, World
 
-GPU = Setup(load_times("h200_planned"), load_profile("balanced"))
+GPU = Setup(load_times("h200"), load_profile("balanced"))
 CPU = Setup(load_times("cpu_embedded"), load_profile("cpu"))
 LONGEST_CHUNK_S = GPU.profile.chunk_frames[-1] * FRAME_S
 

@@ -20,17 +20,17 @@ from playhead.worker.simulate.world import Setup, World, small_model
 
 
 def recorded(setup: Setup) -> Trace:
-    recorder = Recorder()
-    world = World(setup, recorder=recorder)
+    trace = Trace()
+    world = World(setup, recorder=Recorder(trace))
     load = Load(12.0, 3.0, 0.0, lengths="heavy", paced=0.5, interrupted=0.4, remote=0.5)
     for each in calls(load):
         world.offer(each)
     world.run(5.0)
-    return recorder.trace
+    return trace
 
 
 def test_a_trace_in_virtual_time_replays_to_identical_decisions() -> None:
-    setup = Setup(load_times("h200_planned"), load_profile("balanced"))
+    setup = Setup(load_times("h200"), load_profile("balanced"))
     trace = recorded(setup)
     assert sum(not plan.idle for plan in trace.plans) > 300
     made = replay(trace, small_model(), setup.profile)
@@ -39,14 +39,15 @@ def test_a_trace_in_virtual_time_replays_to_identical_decisions() -> None:
 
 
 def test_another_policy_diverges_from_the_trace() -> None:
-    setup = Setup(load_times("h200_planned"), load_profile("balanced"))
+    setup = Setup(load_times("h200"), load_profile("balanced"))
     with pytest.raises(Diverged):
         replay(recorded(setup), small_model(), setup.profile, policy=greedy)
 
 
 @pytest.mark.slow
 def test_a_real_engine_on_its_thread_replays_to_identical_decisions() -> None:
-    recorder, profile = Recorder(), Profile()
+    trace, profile = Trace(), Profile()
+    recorder = Recorder(trace)
     ended = threading.Event()
 
     def take(results: list[Result]) -> None:
@@ -72,8 +73,8 @@ def test_a_real_engine_on_its_thread_replays_to_identical_decisions() -> None:
     assert ended.wait(100)
     engine.stop()
     thread.join()
-    made = replay(recorder.trace, EMBEDDED_VOICE, profile, drive=Engine.run)
-    assert made.plans == recorder.trace.plans
+    made = replay(trace, EMBEDDED_VOICE, profile, drive=Engine.run)
+    assert made.plans == trace.plans
     num_same = len(made.results)
-    assert made.results == recorder.trace.results[:num_same]
+    assert made.results == trace.results[:num_same]
     assert sum(len(r.pcm) for r in made.results if isinstance(r, Pcm)) > 24_000
