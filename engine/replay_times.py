@@ -215,8 +215,10 @@ def _position_ms(figures: Mapping[str, float], frames: Mapping[int, float]) -> d
 
 
 def _host_ms(figures: Mapping[str, float]) -> dict[int, float]:
-    """Return the host's time by rows; the figure without rows in its name says them apart."""
-    found = _by_rows(figures, r"host_ms_per_step_b(\d+)")
+    """Return the host's time by rows, of as many live streams where there are such figures."""
+    found = {}
     if "host_ms_per_step" in figures:
         found[int(figures.get("host_rows", 1))] = figures["host_ms_per_step"]
+    found |= _by_rows(figures, r"host_ms_per_step_b(\d+)")
+    found |= _by_rows(figures, r"host_ms_per_step_b(\d+)_many")
     return found or {1: 0.0}

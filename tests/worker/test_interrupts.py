@@ -25,9 +25,12 @@ class ToneRig(Rig):
         return Engine(EMBEDDED_VOICE, Profile(), on_results, make_runner=lambda *_: self.runner)
 
     def speeches(self) -> list[int]:
-        """Return which speech each frame is of that the sender was given, silence left out."""
+        """Return which speech each frame is of that the sender was given.
+
+        Silence is left out, and the frame in which a cut speech fades away.
+        """
         loud = [int(np.abs(np.frombuffer(data, "<i2")).max()) for _, data in self.source.frames]
-        return [peak - LOUDNESS for peak in loud if peak]
+        return [peak - LOUDNESS for peak in loud if peak > LOUDNESS]
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_arrivals_keep_their_mean_rate(arrivals: str) -> None:
 
 @pytest.mark.slow
 def test_a_fleet_is_the_same_for_any_number_of_processes() -> None:
-    load = Load(5.0, 2.0, 0.0)
+    load = Load(5.0, 4.0, 0.0)
     one = run_fleet(GPU, load, num_gpus=4, jobs=1, cell_gpus=2)
     two = run_fleet(GPU, load, num_gpus=4, jobs=2, cell_gpus=2)
     assert one == two
