@@ -31,7 +31,7 @@ EARLY_SLOTS = 1
 """Sounds come this much before the slot that names them: the median over held-out sentences is
 40 ms at onsets after pauses and 45 ms at word ends (tests/bench/word_times.py)."""
 TAIL_SLOTS = 4
-"""Pause behind the last sound of a text: none follows that it would set apart."""
+"""Pause behind the last sound of a text that ends without a pause mark."""
 OPTIONAL = frozenset((GAP_ID,))
 """Sounds that may take no slot at all."""
 
@@ -237,11 +237,7 @@ class EnglishStream:
 
     def close(self) -> list[TextUnit]:
         """Return the rest, and the silence behind the last word."""
-        pieces = pieces_of(self._text)
-        units = [
-            self._unit(piece, following, closing=at == len(pieces))
-            for at, (piece, following) in enumerate(pieces, 1)
-        ]
+        units = [self._unit(piece, following) for piece, following in pieces_of(self._text)]
         self._text = ""
         last = self._reader.last_sound
         if last != SILENCE_ID and last not in PAUSE_IDS:
@@ -265,15 +261,13 @@ class EnglishStream:
         self._text = rest
         return self._unit(piece, following)
 
-    def _unit(self, piece: str, following: str, closing: bool = False) -> TextUnit:
-        """Read one piece, time its sounds and lay them into rows; `closing`: the text's last."""
+    def _unit(self, piece: str, following: str) -> TextUnit:
+        """Read one piece, time its sounds and lay them into rows."""
         reading = self._reader.read(piece, following)
         if not reading.sounds:
             return TextUnit(piece, (), False)
         self._lingered = False
         lengths = self._model.slots(reading.around, reading.places) / self._rate
-        if closing and reading.sounds[-1] in PAUSE_IDS:
-            lengths[-1] = min(lengths[-1], TAIL_SLOTS)
         first_row = self._slots.num_rows
         rows, starts = self._slots.lay(reading.sounds, lengths.tolist())
         word_rows = _word_rows(reading.sounds, starts, first_row)
