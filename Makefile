@@ -3,10 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
-# Tests whose only clock is their own: they run side by side. All others need the machine.
+# Empty counts as unset: hundreds of processes are started, each would compile torch's sources again.
+export PYTHONDONTWRITEBYTECODE :=
+# Tests whose only clock is their own: they run side by side.
 COMPUTED := tests/engine tests/kernels tests/text tests/training
+# Tests that wait for processes within wide limits: side by side, a file at a time, the long ones
+# first. All others speak in rooms and need the machine.
+UNHURRIED := tests/worker/test_watchdog.py tests/deploy tests/worker/bench tests/worker/simulate \
+	tests/worker/http tests/worker/test_download.py tests/worker/test_machine_faults.py \
+	tests/agents/test_openai_clients.py tests/agents/test_stored_voices.py \
+	tests/worker/test_voice_process.py tests/worker/test_voice_command.py \
+	tests/worker/test_verify.py tests/worker/test_doctor.py tests/worker/test_fleet.py \
+	tests/worker/test_cli.py tests/worker/test_supervisor.py tests/worker/test_logs.py \
+	tests/worker/test_heard.py tests/worker/test_wire.py tests/worker/test_demo_check.py \
+	tests/test_docs.py tests/test_guides.py tests/test_packaging.py tests/tools
 
-.PHONY: setup demo test check fmt bench lock fuzz soak cluster audit
+.PHONY: setup demo test check lint types quick fmt bench lock fuzz soak cluster audit
 
 setup:
 	@$(PYTHON) tools/bootstrap.py
@@ -16,15 +28,22 @@ demo: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --durations=15 $(COMPUTED)
-	$(RUN)/pytest --durations=30 tests $(COMPUTED:%=--ignore=%)
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 \
+		$(UNHURRIED)
+	$(RUN)/pytest --durations=30 tests $(COMPUTED:%=--ignore=%) $(UNHURRIED:%=--ignore=%)
 
 check: setup
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types quick
+
+lint:
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
-	$(RUN)/mypy
-	$(RUN)/mypy tools/*.py agents/*.py
-	$(RUN)/mypy --no-warn-return-any --allow-untyped-calls training/*.py
 	$(RUN)/lint-imports
+
+types:
+	$(RUN)/mypy
+
+quick:
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto -m "not livekit and not browser and not slow and not gpu"
 
 fmt: setup

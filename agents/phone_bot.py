@@ -60,17 +60,24 @@ async def talk(context: JobContext) -> None:
     )
     playhead.attach(session, context.room)  # knows that a telephone sends no receiver reports
     await session.start(Agent(instructions=INSTRUCTIONS), room=context.room)
-    await answered(context.room, caller)
-    session.say(GREETING)
+    if await answered(context.room, caller):
+        session.say(GREETING)
 
 
-async def answered(room: rtc.Room, callee: rtc.RemoteParticipant) -> None:
-    """Wait until the other side has picked up: what is said while it rings nobody hears."""
+async def answered(room: rtc.Room, callee: rtc.RemoteParticipant) -> bool:
+    """Wait until the other side has picked up: what is said while it rings nobody hears.
+
+    False: it was gone before.
+    """
     changed = asyncio.Event()
     room.on("participant_attributes_changed", lambda *_: changed.set())
+    room.on("participant_disconnected", lambda *_: changed.set())
     while callee.attributes.get(CALL_STATUS, "active") != "active":
+        if callee.identity not in room.remote_participants:
+            return False
         await changed.wait()
         changed.clear()
+    return True
 
 
 # Jobs are threads here, so all calls of the process speak through one engine.

@@ -15,15 +15,26 @@ from torch import Tensor
 
 from playhead.engine.cuda_state import CodecState, TalkerState
 from playhead.engine.cuda_weights import FrameWeights
-from playhead.engine.graphs import PinnedRing, sent
+from playhead.engine.graphs import Body, PinnedRing, Recorder, pick_size, sent
 from playhead.engine.models.config import ResolvedSampling
 from playhead.engine.models.prompt import Prompt
 from playhead.kernels import frame
 from playhead.kernels.attention import PAGE
 from playhead.kernels.launches import TRITON, Launches
-from playhead.kernels.sampler import POSITION, REAL_COLUMNS, SEED_HIGH, SEED_LOW, TOP_K
+from playhead.kernels.sampler import (
+    POSITION,
+    REAL_COLUMNS,
+    SEED_HIGH,
+    SEED_LOW,
+    TOP_K,
+    WHOLE_COLUMNS,
+)
 
 PrefixKey = tuple[bytes, bytes, bytes]
+JOIN_SIZES = (1, 2, 4, 8, 16, 32)
+"""Joiners of the captured graphs; more join in pieces, fewer with the first of them repeated."""
+WHOLES, REALS = 4, 12
+"""Columns of a joiner where its slot's settings begin (frame.JOIN_HEAD)."""
 _WORD = 1 << 32
 
 
@@ -49,54 +60,73 @@ class Joins:
     """Turns opened slots into device state."""
 
     def __init__(
-        self, weights: FrameWeights, talker: TalkerState, codec: CodecState, pin: bool,
+        self, weights: FrameWeights, talker: TalkerState, codec: CodecState, recorder: Recorder,
         launches: Launches = TRITON,
     ) -> None:  # fmt: skip
-        """Reserve the joiner block; nothing runs."""
+        """Reserve the joiner block and capture the graphs, over scratch slot 0."""
         self._k = launches
         self._weights, self._talker, self._codec = weights, talker, codec
         self._columns = frame.JOIN_HEAD + talker.page_table.shape[1]
-        slots = talker.sizes.num_slots
-        self._staged = PinnedRing(4, slots * self._columns, torch.int32, pin)
+        most = talker.sizes.num_slots + JOIN_SIZES[-1]
         device = weights.code_rows.device
-        self._joiners = torch.zeros(slots * self._columns, dtype=torch.int32, device=device)
+        pin = device.type == "cuda"
+        self._staged = PinnedRing(4, most * self._columns, torch.int32, pin)
+        self._joiners = torch.zeros(
+            (JOIN_SIZES[-1], self._columns), dtype=torch.int32, device=device
+        )
+        reals = talker.reals[0].view(torch.int32)  # the scratch slot keeps its settings
+        self._joiners[:, REALS : REALS + REAL_COLUMNS] = reals
         self._entries: OrderedDict[PrefixKey, _Entry] = OrderedDict()
         self._free = list(range(talker.sizes.prefix_entries - 1, -1, -1))
         self.starts: dict[int, SlotStart] = {}
+        with torch.inference_mode():
+            self._replays = {
+                size: recorder.capture(self._body(self._joiners[:size]))
+                for size in reversed(JOIN_SIZES)
+            }
+
+    def _body(self, joiners: Tensor) -> Body:
+        """Return what sets up as many slots as `joiners` has rows."""
+        k, t = self._k, self._talker
+
+        def run() -> None:
+            k.join_streams(
+                joiners, self._weights.start_row, t.carry, t.wholes, t.reals, t.seen,
+                t.page_table, self._codec.frames,
+            )  # fmt: skip
+            k.copy_prefixes(joiners, t.prefixes, t.cache, t.prefix_pages)
+
+        return run
 
     def join(self, slots: Sequence[int]) -> list[tuple[int, int, int]]:
         """Set up slots; return (slot, first row, end row) of prompt rows still to be run.
 
         A prompt whose prefix is not stored is listed with all of its rows.
         """
-        if not slots:
-            return []
         staged = self._staged.next()
-        count = len(slots) * self._columns
-        block = staged.numpy()[:count].reshape(len(slots), self._columns)
-        block[:] = 0
+        told, at = staged.numpy(), 0
         to_run: list[tuple[int, int, int]] = []
-        most_pages = 0
-        for row, slot in zip(block, slots, strict=True):
-            start = self.starts[slot]
-            done = self._write(row, slot, start)
-            most_pages = max(most_pages, -(-done // PAGE))
-            if done < start.prompt.num_rows:
-                to_run.append((slot, done, start.prompt.num_rows))
-            start.joined = True
-        joiners = self._joiners[:count].view(len(slots), self._columns)
-        joiners.copy_(staged[:count].view(len(slots), self._columns), non_blocking=True)
-        t = self._talker
-        self._k.join_streams(
-            joiners, self._weights.start_row, t.carry, t.wholes, t.reals, t.seen, t.page_table,
-            self._codec.frames,
-        )  # fmt: skip
-        if most_pages:
-            self._k.copy_prefixes(joiners, t.prefixes, t.cache, most_pages)
+        for first in range(0, len(slots), JOIN_SIZES[-1]):
+            piece = slots[first : first + JOIN_SIZES[-1]]
+            size = pick_size(JOIN_SIZES, len(piece))
+            end = at + size * self._columns
+            block = told[at:end].reshape(size, self._columns)
+            block[:] = 0
+            for row, slot in zip(block, piece, strict=False):
+                start = self.starts[slot]
+                done = self._write(row, slot, start)
+                if done < start.prompt.num_rows:
+                    to_run.append((slot, done, start.prompt.num_rows))
+                start.joined = True
+            block[len(piece) :] = block[0]
+            rows = staged[at:end].view(size, self._columns)
+            self._joiners[:size].copy_(rows, non_blocking=True)
+            self._replays[size]()
+            at = end
         for slot in slots:
             reference = self.starts[slot].prompt.reference
             if reference is not None:  # speech goes on from its last frame
-                t.carry[slot] = self._frame_rows(reference[-1:])[0]
+                self._talker.carry[slot] = self._frame_rows(reference[-1:])[0]
         return to_run
 
     def references(self, slots: Sequence[int]) -> dict[int, NDArray[np.int16]]:
@@ -122,11 +152,11 @@ class Joins:
             row[1], row[2] = entry.index, entry.num_positions
         row[0] = slot
         row[3] = 0 if start.new_stream and not start.joined else frame.KEEP_HISTORY
-        wholes = row[4 : 4 + 8]
+        wholes = row[WHOLES : WHOLES + WHOLE_COLUMNS]
         wholes[TOP_K], wholes[TOP_K + 1] = s.top_k, s.predictor_top_k
         wholes[SEED_LOW], wholes[SEED_HIGH] = _halves(start.seed)
         wholes[POSITION] = prompt.num_rows
-        reals = row[12 : 12 + REAL_COLUMNS].view(np.float32)
+        reals = row[REALS : REALS + REAL_COLUMNS].view(np.float32)
         reals[:4] = *_stage(s.temperature, s.top_p), s.repetition_penalty
         reals[4:7] = _stage(s.predictor_temperature, s.predictor_top_p)
         row[frame.JOIN_HEAD :] = self._talker.pool.table[slot]

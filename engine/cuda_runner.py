@@ -84,7 +84,6 @@ class CudaRunner:
         self.talker_state = TalkerState(frame, sizes)
         self._codec = CodecState(codec, sizes.num_slots)
         self.buffers = FrameBuffers(frame, self.talker_state, rows, launches)
-        self._joins = Joins(frame, self.talker_state, self._codec, self._on_device, launches)
         self._recorder = Recorder(self._device, graphs=capture)
         self._codec_recorder = Recorder(self._device, graphs=capture)
         self._codec_pairs = codec_sizes(graphs.max_codec_streams, graphs.codec_frames)
@@ -104,6 +103,7 @@ class CudaRunner:
         self._joined: dict[int, DeviceEvent | None] = {}
         """Slots whose join no frame has followed yet."""
         log.info("device memory planned:\n%s", memory_table(self.memory()))
+        self._joins = Joins(frame, self.talker_state, self._codec, self._recorder, launches)
         with torch.inference_mode():
             self._capture_all()
         n, pin = IN_FLIGHT + 1, self._on_device

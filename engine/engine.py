@@ -14,9 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from playhead.engine.admission import busy_share, offline_retry_s, retry_s
 from playhead.engine.backend import device_runner
 from playhead.engine.errors import Busy, DeviceFault, InputError, PlayheadError
@@ -39,11 +36,12 @@ from playhead.engine.messages import (
 )
 from playhead.engine.metrics import EngineMetrics
 from playhead.engine.models.loader import Model, load_model
+from playhead.engine.outlet import Outlet
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
-from playhead.engine.runner import CodecResult, MakeRunner
+from playhead.engine.runner import MakeRunner
 from playhead.engine.scheduler import LIVE, NO_PLAN, SPECULATIVE, Policy, schedule
-from playhead.engine.stages import Batch, Stages
+from playhead.engine.stages import Stages
 from playhead.engine.table import RequestTable
 
 log = logging.getLogger(__name__)
@@ -82,6 +80,7 @@ class Engine:
             runner, self._intake, self._table, profile, self.metrics,
             self._costs, clock, self._fail,
         )  # fmt: skip
+        self._outlet = Outlet(self._table, self.metrics)
         self._results: list[Result] = []
         self._stopping = threading.Event()
         self.step_started_s: float | None = None
@@ -182,28 +181,32 @@ class Engine:
 
     def _drain(self, now_s: float, command: Command | None = None) -> None:
         """Take all commands that came, `command` first; playback in a row is written at once."""
-        played: dict[str, PlaybackSnapshot] = {}
+        played: dict[int, PlaybackSnapshot] = {}
+        requests, take = self._requests, self._commands.get_nowait
         with contextlib.suppress(queue.Empty):
             while True:
-                if isinstance(command, Playback):
+                if type(command) is Playback:
                     snapshot = command.snapshot
-                    if snapshot.request_id in played:
-                        self._play(played)
-                    if snapshot.request_id in self._requests:
-                        played[snapshot.request_id] = snapshot
+                    request = requests.get(snapshot.request_id)
+                    if request is not None:
+                        if request.slot in played:
+                            self._play(played)
+                        played[request.slot] = request.playback = snapshot
                 elif command is not None:
                     self._play(played)
                     self._handle(command, now_s)
-                command = self._commands.get_nowait()
+                command = take()
         self._play(played)
 
-    def _handle(self, command: Append | Cancel | Close | Submit, now_s: float) -> None:
+    def _handle(self, command: Append | Cancel | Close | Playback | Submit, now_s: float) -> None:
+        assert not isinstance(command, Playback)
         if isinstance(command, Submit):
             self._submit(command, now_s)
             return
         request = self._requests.get(command.request_id)
         if request is None:
             return  # ended already: late commands are normal
+        self._stages.segments.end_run(request)
         try:
             if isinstance(command, Append):
                 self._intake.push(request, command.text, now_s)
@@ -220,22 +223,21 @@ class Engine:
             self.metrics.text_wait_s += now_s - request.text_wait_since_s
             request.text_wait_since_s = None
 
-    def _play(self, played: dict[str, PlaybackSnapshot]) -> None:
-        """Take the newest snapshot of each listener; empties `played`."""
+    def _play(self, played: dict[int, PlaybackSnapshot]) -> None:
+        """Take the newest snapshot of each listener, by slot; empties `played`."""
         if not played:
             return
-        requests, snapshots = [self._requests[name] for name in played], list(played.values())
-        played.clear()
-        self.metrics.saw_playback([snapshot.source for snapshot in snapshots])
-        self._table.played(requests, snapshots)
-        for request, snapshot in zip(requests, snapshots, strict=True):
-            request.playback = snapshot
-        for request in requests if self.metrics.speculative else ():
+        self.metrics.saw_playback([snapshot.source for snapshot in played.values()])
+        self._table.played(played)
+        for snapshot in played.values() if self.metrics.speculative else ():
+            request = self._requests[snapshot.request_id]
             if request.kind == SPECULATIVE and not request.frozen:
+                self._stages.segments.end_run(request)
                 request.confirmed = True
                 self.metrics.speculative -= 1
                 self.metrics.live += 1
                 self._table.update(request)
+        played.clear()
 
     def _submit(self, submit: Submit, now_s: float) -> None:
         try:
@@ -290,35 +292,9 @@ class Engine:
     def _collect(self, wait: bool = False) -> None:
         """Take what the device has done; with `wait` the batch that is due first is waited for."""
         for batch, result in self._stages.collect(wait):
-            now_s = self._clock()
-            late_s, least_s = self._table.lateness(batch.slots, now_s)
-            self.metrics.saw_slack(least_s)
-            counts = self._publish(batch, result, now_s)
-            heard = counts > 0
-            self._table.published(batch.slots[heard], counts[heard], now_s)
-            for i in (heard & (late_s > 0)).nonzero()[0].tolist():
-                if batch.requests[i].kind == LIVE:
-                    self.metrics.late_chunks += 1
-                    self.metrics.late_s += float(late_s[i])
+            self._results += self._outlet.publish(batch, result, self._clock())
             for i in result.broken.nonzero()[0].tolist():
                 self._fail(batch.requests[i], ValueError("the codec returned no numbers"))
-
-    def _publish(
-        self, batch: Batch[CodecResult], result: CodecResult, now_s: float
-    ) -> NDArray[np.int64]:
-        """Hand out what a codec batch made; return how many samples of each row."""
-        counts: list[int] = []
-        num_frames, out = batch.num_frames, self._results
-        rows = zip(batch.requests, result.pcm, result.broken.tolist(), strict=True)
-        for request, pcm, broken in rows:
-            first = not request.published_samples
-            last = first and request.ended and not self._table.busy(request.slot)
-            gone = request.released or broken
-            counts.append(0 if gone else request.publish(pcm, num_frames, last, out))
-            if first and counts[-1]:
-                self.metrics.trimmed_samples += request.trim.dropped_samples
-                self.metrics.saw_first_audio(*request.first_times_s(now_s))
-        return np.array(counts)
 
     def _settle(self) -> float:
         """End those whose last sample is out; return when one that waits for text needs a look."""
@@ -338,14 +314,14 @@ class Engine:
 
         Return when to look again.
         """
-        if not request.published_samples:
+        num_published = self._table.num_published(request.slot)
+        if not num_published:
             return float("inf")
         if request.text_wait_since_s is None:
             request.text_wait_since_s = now_s
-        if not request.starved:
-            request.starved = True
+        if not self._table.starved(request.slot):
             self._table.starve(request.slot)
-            self._results.append(Starved(request.id, request.published_samples))
+            self._results.append(Starved(request.id, num_published))
         if request.kind != LIVE or request.frozen or request.feed is None:
             return float("inf")
         spare_s = self._table.slack_s(request.slot, now_s) - self.profile.guard_s
@@ -356,22 +332,23 @@ class Engine:
         return now_s if lingers else float("inf")
 
     def _end(self, request: Request, reason: DoneReason) -> None:
+        num_samples = self._table.num_published(request.slot)
+        num_frames, _ = self._table.position(request.slot)
+        self._stages.segments.end_run(request)
         if request.feed is not None and reason != "cancelled":
             request.pending_words += request.feed.take_rest()
-        self._results.extend(request.timed_words())
+        self._results.extend(request.timed_words(num_frames))
         self._release(request)
         heard = request.playback
         if reason == "cancelled":
             self.metrics.cancelled += 1
             if heard is not None:
-                self.metrics.unheard_samples += request.published_samples - heard.heard_samples
+                self.metrics.unheard_samples += num_samples - heard.heard_samples
         else:
             self.metrics.done += 1
-        self.metrics.published_samples += request.published_samples
+        self.metrics.published_samples += num_samples
         self.metrics.runaways += bool(request.guard)
-        self._results.append(
-            Done(request.id, reason, request.published_samples, request.num_frames, request.guard)
-        )
+        self._results.append(Done(request.id, reason, num_samples, num_frames, request.guard))
 
     def _fail(self, request: Request, error: Exception) -> None:
         """End one request with an error; its slot is free before the next step."""

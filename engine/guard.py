@@ -1,17 +1,13 @@
 """RunawayGuard: hears that speech goes on behind its text, by repeated codes or by silence; pure.
 
 A talker that misses its own end repeats a few codes for ever, or hums. Both are looked for in
-whole batches at once; what was found counts only in the tail of a segment (`TextFeed.in_tail`),
-and ends that segment with its next frame. Engine thread only, torch-free.
+whole batches at once; what was found counts only in the tail of a segment (`Run.tail`) and ends
+that segment with its next frame. Engine thread only, torch-free.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from playhead.engine.messages import Guard
-from playhead.engine.request import Request
 from playhead.engine.units import FRAME_SAMPLES
 
 MAX_PERIOD = 12
@@ -53,18 +49,15 @@ class RunawayGuard:
         self._codes[slot] = _NO_CODE
         self._num_quiet[slot] = 0
 
-    def saw_codes(
-        self, requests: Sequence[Request], slots: Slots, codes: NDArray[np.int16]
-    ) -> None:
-        """Take the next frame of each slot, codes [B, 16]; stop segments that repeat themselves."""
+    def saw_codes(self, slots: Slots, codes: NDArray[np.int16], in_tail: Bools) -> list[int]:
+        """Take the next frame of each slot, codes [B, 16]; return which rows repeat themselves."""
         count = self._num_codes[slots]
         self._codes[slots, count % HISTORY] = codes[:, 0]
         self._num_codes[slots] = count + 1
-        tail = [i for i, request in enumerate(requests) if _in_tail(request)]
-        if tail:
-            found = np.zeros(len(slots), np.bool_)
-            found[tail] = self._repeats(slots[tail])
-            self._stop(requests, slots, found, "repetition")
+        if not in_tail.any():
+            return []
+        tail = in_tail.nonzero()[0]
+        return self._found(slots, tail[self._repeats(slots[tail])])
 
     def _repeats(self, slots: Slots) -> Bools:
         """Return whose newest codes all equal those of one period before."""
@@ -76,28 +69,21 @@ class RunawayGuard:
         found: Bools = equal.any(1)
         return found
 
-    def saw_samples(
-        self, requests: Sequence[Request], slots: Slots, pcm: NDArray[np.int16]
-    ) -> None:
-        """Take the next samples of each slot, [B, n * 1920]; stop segments that fell silent."""
+    def saw_samples(self, slots: Slots, pcm: NDArray[np.int16], in_tail: Bools) -> list[int]:
+        """Take the next samples of each slot, [B, n * 1920]; return which rows fell silent."""
         few = pcm.reshape(len(slots), -1, FRAME_SAMPLES)[:, :, ::_STRIDE]
-        peaks = np.maximum(few.max(2), -few.min(2).astype(np.int64))
+        peaks = np.abs(few).view(np.uint16).max(2)  # of -32768, abs and view make 32768
         loudest, num_quiet = self._loudest[slots], self._num_quiet[slots]
         for peak in peaks.T:
             loudest = np.maximum(loudest, peak)
             quiet = peak < np.maximum(loudest * QUIET_SHARE, QUIET_PEAK)
             num_quiet = (num_quiet + 1) * (quiet & (loudest > QUIET_PEAK))
         self._loudest[slots], self._num_quiet[slots] = loudest, num_quiet
-        self._stop(requests, slots, num_quiet >= SILENT_FRAMES, "silence")
+        silent = (num_quiet >= SILENT_FRAMES) & in_tail
+        return self._found(slots, silent.nonzero()[0]) if silent.any() else []
 
-    def _stop(self, requests: Sequence[Request], slots: Slots, found: Bools, guard: Guard) -> None:
-        for i in found.nonzero()[0].tolist():
-            feed = requests[i].feed
-            if feed is not None and _in_tail(requests[i]):
-                feed.stop(guard)
-                self.forget(int(slots[i]))
-
-
-def _in_tail(request: Request) -> bool:
-    feed = request.feed
-    return feed is not None and feed.in_tail(request.segment_frames)
+    def _found(self, slots: Slots, rows: NDArray[np.intp]) -> list[int]:
+        for slot in slots[rows].tolist():
+            self.forget(slot)
+        found: list[int] = rows.tolist()
+        return found

@@ -4,6 +4,8 @@ World to engine: Submit, Append, Close, Cancel, Playback.
 Engine to world: Accepted, Refused, Pcm, Words, Starved, Done, Failed.
 Every result of a request follows its Accepted, and exactly one of Refused, Done or Failed ends it.
 All sample counts and times of a request count published samples: after the leading-silence trim.
+Nobody changes a message once it is made. Those that come with every chunk do not enforce it, as
+that alone made them four times as slow to create.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +33,7 @@ class Sampling:
     predictor_top_p: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Word:
     """A piece of the input text and when it sounds, in seconds from the first published sample.
 
@@ -80,6 +82,8 @@ class Submit:
     """Take out markup and read figures as words; False: the text goes in as it is written."""
     pronunciations: tuple[tuple[str, str], ...] = ()
     """(word or phrase, respelling); the English voice also takes phonemes, as in "/həlˈO/"."""
+    word_times: bool = True
+    """Words are to be sent; False for callers that have no use for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ class Cancel:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class PlaybackSnapshot:
     """Where a listener's playback stands; times on the host's monotonic clock, counts post-trim."""
 
@@ -124,7 +128,7 @@ class PlaybackSnapshot:
     source: ClockSource
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Playback:
     """Tell the engine where playback stands; the newest snapshot of a request wins."""
 
@@ -149,7 +153,7 @@ class Refused:
     """When to try again; None: never as given (an input error)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Pcm:
     """The next samples of a request: signed 16-bit little-endian mono at 24 kHz."""
 
@@ -160,7 +164,7 @@ class Pcm:
     """Codec frames decoded for this chunk, trimmed ones included."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Words:
     """Words whose times are now known; sent before or with the audio that holds them."""
 

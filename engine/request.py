@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from playhead.engine.messages import Guard, Pcm, PlaybackSnapshot, Result, Submit, Word, Words
+from playhead.engine.messages import Guard, PlaybackSnapshot, Submit, Word, Words
 from playhead.engine.scheduler import LIVE, OFFLINE, SPECULATIVE
-from playhead.engine.text.feed import TextFeed
+from playhead.engine.text.feed import NEVER, TextFeed
 from playhead.engine.trim import LeadingSilenceTrim
 from playhead.engine.units import samples_to_s, to_pcm
 
@@ -42,13 +42,8 @@ class Request:
     reached_limit: bool = False
     guard: Guard = ""
     """The first guard that ended a segment."""
-    num_frames: int = 0
-    segment_frames: int = 0
     trim: LeadingSilenceTrim = field(default_factory=LeadingSilenceTrim)
-    published_samples: int = 0
     pending_words: list[Word] = field(default_factory=list)
-    starved: bool = False
-    """Starved was sent and no text came since."""
     text_wait_since_s: float | None = None
     first_text_s: float | None = None
     first_frame_s: float | None = None
@@ -107,28 +102,26 @@ class Request:
         text_s = self.first_text_s or self.arrival_s
         return text_s, self.first_frame_s, self.first_codec_s or now_s, now_s
 
-    def publish(
-        self, pcm: NDArray[np.int16], num_frames: int, last: bool, out: list[Result]
-    ) -> int:
-        """Trim decoded samples [n * 1920], add words and audio to `out`; return samples added."""
-        if not self.trim.open:
-            pcm = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last))
-        num_samples = len(pcm)
-        if num_samples == 0 or not self.trim.open:
+    @property
+    def words_from(self) -> int:
+        """Frames launched from which on words wait for the next samples."""
+        if self.pending_words:
             return 0
-        feed = self.feed
-        if self.pending_words or (feed is not None and feed.words):
-            out += self.timed_words()
-        chunk = Pcm(self.submit.request_id, self.published_samples, pcm.tobytes(), num_frames)
-        out.append(chunk)
-        self.published_samples += num_samples
-        self.starved = False
-        return num_samples
+        return NEVER if self.feed is None else self.feed.words_from
 
-    def timed_words(self) -> list[Words]:
-        """Move timed words to published time: the trimmed lead is taken off."""
+    def audible(self, pcm: NDArray[np.int16], last: bool) -> NDArray[np.int16]:
+        """Trim decoded samples [n * 1920]; return those to publish, maybe none."""
+        if self.trim.open:
+            return pcm
+        kept = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last))
+        return kept if self.trim.open else kept[:0]
+
+    def timed_words(self, num_frames: int) -> list[Words]:
+        """Move words begun in the frames launched to published time: the trimmed lead is off."""
         if self.feed is not None:
-            self.pending_words += self.feed.take_words()
+            self.pending_words += self.feed.take_words(num_frames)
+        if not self.submit.word_times:
+            self.pending_words.clear()
         if not self.pending_words or not self.trim.open:
             return []
         words = tuple(self.pending_words)
@@ -144,6 +137,5 @@ class Request:
     def next_recorded(self) -> FrameCodes:
         """Take the next frame of the recording."""
         codes = self.recorded.popleft()
-        self.num_frames += 1
         self.ended = not self.recorded
         return codes

@@ -21,12 +21,12 @@ from playhead.engine.metrics import EngineMetrics
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
 from playhead.engine.runner import CodecResult, FrameResult, Runner
-from playhead.engine.scheduler import Plan
+from playhead.engine.scheduler import CodecRow, Plan
+from playhead.engine.segments import Fail, Segments
 from playhead.engine.table import RequestTable, Slots
 
 T = TypeVar("T")
 Clock = Callable[[], float]
-Fail = Callable[[Request, Exception], None]
 QUEUE_LEAD_S = 0.0005
 """The next frame batch is queued so long before the last one is due: a step's host time."""
 
@@ -66,6 +66,7 @@ class Stages:
         self._runner, self._intake, self._table, self._profile = runner, intake, table, profile
         self._metrics, self._costs, self._clock, self._fail = metrics, costs, clock, fail
         self._guard = RunawayGuard(profile.max_streams)
+        self.segments = Segments(runner, intake, table, self._guard, fail)
         self._frame_done_s = self._codec_done_s = 0.0
         self._leaving: set[int] = set()
         """Slots of released requests that a batch in flight may still hold."""
@@ -89,6 +90,7 @@ class Stages:
         request.ended = request.released = True
         self._table.remove(request)
         self._table.mark(request, True)
+        self._table.end_run(request.slot)
         self._leaving.add(request.slot)
         self._free_left()
 
@@ -119,15 +121,15 @@ class Stages:
             return False
         requests, launched = self._table.requests, False
         # Rows count in the table as it is now: a launch that fails takes requests out.
-        codec = [(requests[row.row], row.num_frames) for row in plan.codec]
         prefill = [requests[row] for row in plan.prefill]
         frame = [requests[row] for row in plan.frame]
-        if codec and self.codec_free:
-            self.launch_codec(codec)
+        slots = self._table.slots(plan.frame)
+        if plan.codec and self.codec_free:
+            self.launch_codec(plan.codec)
             launched = True
         if (frame or prefill) and self.frame_free(now_s):
             self.prefill(prefill)
-            self.launch_frames(frame)
+            self.launch_frames(frame, slots)
             launched = True
         return launched
 
@@ -137,7 +139,8 @@ class Stages:
         for request in requests:
             try:
                 if not request.ended and request.feed and request.feed.in_prompt:
-                    self._restart(request, request.feed.segment_body(request.num_frames))
+                    num_frames, _ = self._table.position(request.slot)
+                    self.segments.restart(request, request.feed.segment_body(num_frames))
             except Exception as error:
                 self._fail(request, error)
             if not request.ended:
@@ -155,83 +158,60 @@ class Stages:
         self._metrics.prefill_rows += len(ready)
         for request in ready:
             request.needs_prefill = False
-            request.prompt_rows = request.segment_frames = 0
+            request.prompt_rows = 0
+            self._table.begin_segment(request.slot)
             self._table.update(request)
 
-    def launch_frames(self, requests: list[Request]) -> None:
+    def launch_frames(self, requests: list[Request], slots: Slots) -> None:
         """Start the next frame of requests; recorded speech takes its frame from the recording."""
-        rows: list[Request] = []
-        ids: list[int] = []
-        may_end: list[bool] = []
-        goes_on: list[bool] = []
-        now_s = self._clock()
-        for request in requests:
-            feed = request.feed
-            if request.ended or request.needs_prefill:
-                continue
-            if feed is None:
-                self._table.store(np.array([request.slot]), request.next_recorded()[None])
-                self._table.update(request)
-                continue
-            try:
-                ids.append(feed.next_row(request.num_frames, request.segment_frames))
-            except Exception as error:
-                self._fail(request, error)
-                continue
-            rows.append(request)
-            if request.first_frame_s is None:
-                request.first_frame_s = now_s
-            request.num_frames += 1
-            request.segment_frames += 1
-            if request.num_frames >= request.max_frames:
-                request.ended = request.reached_limit = True
-            ends, overdue, more = feed.after(request.segment_frames)
-            may_end.append(ends)
-            if overdue:
-                self._table.mark(request, True)
-            goes_on.append(more and not (request.ended or overdue))
-        if rows:
-            self._launch_rows(rows, ids, may_end, goes_on)
+        asked = self._table.without_run(slots).nonzero()[0].tolist()
+        if asked:
+            now_s, kept = self._clock(), np.ones(len(slots), np.bool_)
+            for i in asked:
+                kept[i] = self.segments.next_run(requests[i], now_s)
+            if not kept.all():
+                requests = [request for request, k in zip(requests, kept, strict=True) if k]
+                slots = slots[kept]
+        if requests:
+            self._launch_rows(requests, slots)
 
-    def _launch_rows(
-        self, rows: list[Request], ids: list[int], may_end: list[bool], goes_on: list[bool]
-    ) -> None:
-        slots = [request.slot for request in rows]
+    def _launch_rows(self, requests: list[Request], slots: Slots) -> None:
+        ids, may_end = self._table.next_rows(slots)
         started_s = self._clock()
         try:
-            flight = self._runner.launch_frame(slots, ids, may_end)
+            flight = self._runner.launch_frame(slots.tolist(), ids, may_end)
         except Exception as error:
-            self._broken(rows, error)
+            self._broken(requests, error)
             return
         began_s = max(started_s, self._frames[-1].due_s) if self._frames else started_s
-        due_s = began_s + self._costs.frame_s(len(rows))
-        at = np.array(slots, np.intp)
-        self._frames.append(Batch(rows, at, 1, flight, started_s, due_s))
-        self._table.launched(at, 1, due_s)
-        self._table.set_can_frame(at, goes_on)
+        due_s = began_s + self._costs.frame_s(len(requests))
+        self._frames.append(Batch(requests, slots, 1, flight, started_s, due_s))
+        self._table.launched(slots, 1, due_s)
 
-    def launch_codec(self, rows: Sequence[tuple[Request, int]]) -> None:
-        """Start decoding so many frames of each request; rows of equal length go together."""
-        by_length: dict[int, list[Request]] = {}
-        for request, num_frames in rows:
-            by_length.setdefault(num_frames, []).append(request)
-        for num_frames, members in sorted(by_length.items()):
-            slots = [request.slot for request in members]
-            at = np.array(slots, np.intp)
-            codes = self._table.take(at, num_frames)
+    def launch_codec(self, rows: Sequence[CodecRow]) -> None:
+        """Start decoding so many frames of each row; rows of equal length go together."""
+        by_length: dict[int, list[int]] = {}
+        for row, num_frames in rows:
+            by_length.setdefault(num_frames, []).append(row)
+        requests = self._table.requests
+        batches = [
+            (num_frames, [requests[row] for row in same], self._table.slots(same))
+            for num_frames, same in sorted(by_length.items())
+        ]
+        for num_frames, members, slots in batches:
+            codes = self._table.take(slots, num_frames)
             started_s = self._clock()
             try:
-                flight = self._runner.launch_codec(slots, codes)
+                flight = self._runner.launch_codec(slots.tolist(), codes)
             except Exception as error:
                 self._broken(members, error)
                 continue
             began_s = max(started_s, self._codecs[-1].due_s) if self._codecs else started_s
             due_s = began_s + self._costs.codec_s(num_frames * len(members))
-            self._codecs.append(Batch(members, at, num_frames, flight, started_s, due_s))
-            self._table.launched(at, num_frames, due_s)
-            for request in members:
-                if request.first_codec_s is None:
-                    request.first_codec_s = started_s
+            self._codecs.append(Batch(members, slots, num_frames, flight, started_s, due_s))
+            self._table.launched(slots, num_frames, due_s)
+            for i in self._table.new_to_codec(slots):
+                members[i].first_codec_s = started_s
 
     # -- flights
 
@@ -289,65 +269,14 @@ class Stages:
         if looked_at:
             kept = np.ones(len(slots), np.bool_)
             for i in looked_at:
-                kept[i] = self._is_frame(batch.requests[i], bool(made.ended[i]))
+                request = batch.requests[i]
+                num_behind = sum(request in behind.requests for behind in self._frames)
+                kept[i] = self.segments.landed(request, bool(made.ended[i]), num_behind)
             slots, codes = slots[kept], codes[kept]
         self._table.store(slots, codes)
-        self._guard.saw_codes(batch.requests, batch.slots, made.codes)
-
-    def _is_frame(self, request: Request, ended: bool) -> bool:
-        """Look at one row of a frame batch; return whether it is a frame of the request."""
-        if request.released:
-            return False
-        if request.void_frames:
-            request.void_frames -= 1
-            self._table.mark(request, request.void_frames > 0)
-            return False
-        feed = request.feed
-        assert feed is not None
-        num_behind = sum(request in batch.requests for batch in self._frames)
-        if ended:
-            # The model chose the end: this row made no frame, and those behind it are void.
-            # Their text is unspoken; but a segment that made nothing must not begin the same again.
-            request.void_frames = num_behind
-            feed.take_back(num_behind + (request.segment_frames > 1 + num_behind))
-            request.num_frames -= 1 + num_behind
-            request.reached_limit = request.ended = False
-            self._table.mark(request, num_behind > 0)
-            self._next_segment(request)
-        elif not (request.ended or num_behind) and (
-            overdue := feed.overdue(request.segment_frames)
-        ):
-            request.reached_limit = True
-            if overdue != "full":
-                request.guard = request.guard or overdue
-            self._table.mark(request, False)
-            self._next_segment(request)
-        return not ended
-
-    def _next_segment(self, request: Request) -> None:
-        """End the speech, or go on with the next segment: fresh talker, same codec and seed."""
-        feed = request.feed
-        assert feed is not None
-        if not feed.more_segments:
-            request.ended = True
-            self._table.update(request)
-            return
-        request.reached_limit = False
-        feed.begin_segment()
-        self._guard.forget(request.slot)
-        request.needs_prefill = True
-        try:
-            if not feed.in_prompt:
-                self._restart(request, [])
-            self._table.update(request)
-        except Exception as error:
-            self._fail(request, error)
-
-    def _restart(self, request: Request, body: Sequence[int]) -> None:
-        prompt = self._intake.prompt(request.submit, body)
-        request.prompt_rows = self._runner.restart(request.slot, prompt)
-        if request.feed is not None:
-            request.feed.trail(prompt.trailing_ids)
+        in_tail = self._table.in_tail(batch.slots)
+        for i in self._guard.saw_codes(batch.slots, made.codes, in_tail):
+            self.segments.stop(batch.requests[i], "repetition")
 
     def _collect_codecs(self, wait: bool) -> Iterator[tuple[Batch[CodecResult], CodecResult]]:
         """Yield finished codec batches; with `wait` the oldest is waited for."""
@@ -356,7 +285,9 @@ class Stages:
             result = self._finish(batch)
             took_s, self._codec_done_s = self._took_s(batch, self._codec_done_s), self._clock()
             if result is not None:
-                self._guard.saw_samples(batch.requests, batch.slots, result.pcm)
+                in_tail = self._table.in_tail(batch.slots)
+                for i in self._guard.saw_samples(batch.slots, result.pcm, in_tail):
+                    self.segments.stop(batch.requests[i], "silence")
                 num_frames = batch.num_frames * len(batch.requests)
                 self._costs.saw_codec(num_frames, took_s)
                 self._metrics.saw_codec(num_frames, took_s)

@@ -1,7 +1,8 @@
 """RequestTable: what the scheduler reads of every request, as arrays by slot; torch-free.
 
 A request writes its own row when something of it changed; a step reads and writes whole batches
-at once, so its cost hardly grows with the number of live requests. Codes wait here for the codec.
+at once, so its cost hardly grows with the number of live requests. Codes wait here for the codec,
+and rows of text that are already known wait for their frames.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from playhead.engine.messages import PlaybackSnapshot
 from playhead.engine.request import Request
 from playhead.engine.scheduler import LIVE, Columns
+from playhead.engine.text.feed import NEVER, RUN_ROWS, Run
 from playhead.engine.units import CODEBOOKS, FRAME_S, SAMPLE_RATE_HZ
 
 CODES_HELD = 64
@@ -31,27 +33,40 @@ class RequestTable:
         self.requests: list[Request] = []
         """In order of arrival, one for each row of `columns`."""
         self._order: Slots | None = None
-        self._kind, self._prompt_rows, self._made, self._decoded, self._flying = np.zeros(
-            (5, n), np.int64
-        )
-        self._arrival_s, self._dry_s, self._bridge_s, self._lands_s = np.zeros((4, n))
-        self._audible, self._needs_prefill, self._can_frame = np.zeros((3, n), np.bool_)
+        # What the scheduler reads lies side by side: one gather for all of a type.
+        self._ints = np.zeros((n, 5), np.int64)
+        self._kind, self._prompt_rows, self._made, self._decoded, self._flying = self._ints.T
+        self._times_s = np.zeros((n, 4))
+        self._arrival_s, self._dry_s, self._bridge_s, self._lands_s = self._times_s.T
+        self._flags = np.zeros((n, 4), np.bool_)
+        self._audible, self._needs_prefill, self._can_frame, self._frozen = self._flags.T
+        self._names = np.zeros(n, np.object_)
         self._held = np.zeros(n, np.bool_)
         """Slots that have a row."""
-        self._frozen, self._starved, self._special = np.zeros((3, n), np.bool_)
-        self._codes = np.zeros((n, CODES_HELD, CODEBOOKS), np.int16)
+        self._starved, self._special, self._new = np.zeros((3, n), np.bool_)
+        self._published, self._words_from = np.zeros((2, n), np.int64)
+        self._codes = np.zeros((n * CODES_HELD, CODEBOOKS), np.int16)
+        # Frames launched of the request, and the run of text that they take their rows from.
+        self._frames, self._segment_start, self._run_start, self._run_end, self._tail = np.zeros(
+            (5, n), np.int64
+        )
+        self._run_ids = np.zeros((n, RUN_ROWS), np.int32)
+        self._may_end, self._more = np.zeros((2, n), np.bool_)
 
     def add(self, request: Request) -> None:
         """Give an admitted request its row."""
         slot = request.slot
         self.requests.append(request)
         self._order = None
-        self._held[slot] = True
-        self._made[slot] = self._decoded[slot] = 0
+        self._held[slot], self._names[slot] = True, request.id
+        self._made[slot] = self._decoded[slot] = self._published[slot] = 0
         self._bridge_s[slot] = 0.0
         self._dry_s[slot] = request.arrival_s
         self._frozen[slot] = False
         self._starved[slot] = self._special[slot] = self._audible[slot] = False
+        self._new[slot] = True
+        self._frames[slot] = self._segment_start[slot] = self._run_end[slot] = 0
+        self._tail[slot] = NEVER
         self.update(request)
 
     def remove(self, request: Request) -> None:
@@ -68,25 +83,28 @@ class RequestTable:
         self._needs_prefill[slot] = request.needs_prefill and request.prompt_known
         self._can_frame[slot] = request.can_frame
         self._prompt_rows[slot] = request.prompt_rows
+        self._words_from[slot] = request.words_from
 
     def columns(self, now_s: float) -> Columns:
         """Lay all rows out for the scheduler, in the order of `requests`."""
         at = self._slots()
-        frozen = self._frozen[at]
+        kind, prompt_rows, made, decoded, flying = self._ints.take(at, 0).T
+        arrival_s, dry_s, bridge_s, lands_s = self._times_s.take(at, 0).T
+        audible, needs_prefill, can_frame, frozen = self._flags.take(at, 0).T
         stopped = bool(frozen.any())
         return Columns(
-            kind=self._kind[at],
-            arrival_s=self._arrival_s[at],
-            audible=self._audible[at],
-            needs_prefill=self._needs_prefill[at],
-            can_frame=self._can_frame[at],
-            undecoded=self._made[at] - self._decoded[at],
-            flying=self._flying[at],
-            lands_s=self._lands_s[at] - now_s,
-            slack_s=self._dry_s[at] - (np.where(frozen, 0.0, now_s) if stopped else now_s),
-            bridge_s=self._bridge_s[at],
+            kind=kind,
+            arrival_s=arrival_s,
+            audible=audible,
+            needs_prefill=needs_prefill,
+            can_frame=can_frame,
+            undecoded=made - decoded,
+            flying=flying,
+            lands_s=lands_s - now_s,
+            slack_s=dry_s - (np.where(frozen, 0.0, now_s) if stopped else now_s),
+            bridge_s=bridge_s,
             frozen=frozen,
-            prompt_rows=self._prompt_rows[at],
+            prompt_rows=prompt_rows,
         )
 
     def quiet(self) -> list[Request]:
@@ -97,6 +115,10 @@ class RequestTable:
             return []
         return [self.requests[i] for i in idle[self._slots()].nonzero()[0].tolist()]
 
+    def slots(self, rows: Sequence[int]) -> Slots:
+        """Return the slots of rows of the columns."""
+        return self._slots()[np.array(rows, np.intp)]
+
     def _slots(self) -> Slots:
         if self._order is None:
             self._order = np.array([r.slot for r in self.requests], np.intp)
@@ -104,38 +126,70 @@ class RequestTable:
 
     # -- playback
 
-    def played(self, requests: Sequence[Request], snapshots: Sequence[PlaybackSnapshot]) -> None:
-        """Take a snapshot of the playback of each of some different requests.
+    def played(self, by_slot: dict[int, PlaybackSnapshot]) -> None:
+        """Take a snapshot of the playback of each of some slots.
 
         While playback stands still, `dry_s` holds how much audio is left instead of when it ends.
         """
-        slots = np.array([request.slot for request in requests], np.intp)
+        slots, snapshots = np.array(list(by_slot), np.intp), by_slot.values()
         at_s = np.array([snapshot.at_s for snapshot in snapshots], np.float64)
-        frozen = np.array([snapshot.state != "playing" for snapshot in snapshots])
-        published = np.array([request.published_samples for request in requests])
         pushed = np.array([snapshot.pushed_samples for snapshot in snapshots])
         dry_s = np.array([snapshot.dry_at_s for snapshot in snapshots], np.float64)
-        dry_s += (published - pushed) / SAMPLE_RATE_HZ
+        dry_s += (self._published[slots] - pushed) / SAMPLE_RATE_HZ
+        states = [snapshot.state for snapshot in snapshots]
+        frozen: Bools | bool = False
+        if states.count("playing") < len(states):
+            frozen = np.array([state != "playing" for state in states])
         # Who ran dry before it was looked at: the next sample is late since then.
-        unseen = (dry_s <= at_s) & (self._audible[slots] > self._starved[slots])
+        unseen = dry_s <= at_s
         if unseen.any():
+            unseen &= self._audible[slots] > self._starved[slots]
             unseen &= ~(frozen | self._frozen[slots])
             dry_s = np.where(unseen, np.minimum(dry_s, self._dry_s[slots]), dry_s)
-        self._dry_s[slots] = dry_s - at_s * frozen if frozen.any() else dry_s
+        self._dry_s[slots] = dry_s if frozen is False else dry_s - at_s * frozen
         self._bridge_s[slots] = [snapshot.bridge_s for snapshot in snapshots]
         self._frozen[slots] = frozen
 
-    def published(self, slots: Slots, num_samples: NDArray[np.int64], now_s: float) -> None:
+    def published(self, slots: Slots, num_samples: int | NDArray[np.int64], now_s: float) -> None:
         """Count published samples: a listener that ran dry plays from the first of them on."""
         dry_s = self._dry_s[slots]
         dry_s = np.where(self._frozen[slots], dry_s, np.maximum(dry_s, now_s))
         self._dry_s[slots] = dry_s + num_samples / SAMPLE_RATE_HZ
+        self._published[slots] += num_samples
         self._audible[slots] = True
         self._starved[slots] = False
+
+    def num_published(self, slot: int) -> int:
+        """Return how many samples of a slot were published."""
+        return int(self._published[slot])
+
+    def names(self, slots: Slots) -> list[str]:
+        """Return the ids of the requests that hold slots, or held them last."""
+        names: list[str] = self._names[slots].tolist()
+        return names
+
+    def starts(self, slots: Slots) -> list[int]:
+        """Return the number of each slot's next sample."""
+        starts: list[int] = self._published[slots].tolist()
+        return starts
+
+    def plain(self, slots: Slots) -> Bools:
+        """Return whose next samples go out as they are: its silence is over, no words wait."""
+        plain: Bools = self._frames[slots] < self._words_from[slots]
+        plain &= self._held[slots] & self._audible[slots]
+        return plain
+
+    def await_words(self, request: Request) -> None:
+        """Write when the next words of a request wait: those so far are out."""
+        self._words_from[request.slot] = request.words_from
 
     def starve(self, slot: int) -> None:
         """All text of a request so far is spoken: the next sample has no deadline."""
         self._starved[slot] = True
+
+    def starved(self, slot: int) -> bool:
+        """Return whether that is so, and no sample came since."""
+        return bool(self._starved[slot])
 
     def lateness(self, slots: Slots, now_s: float) -> tuple[Floats, float]:
         """Return by how much the next sample of each slot is late (0: no deadline, or in time),
@@ -160,9 +214,58 @@ class RequestTable:
         """Count them back."""
         self._flying[slots] -= num_frames
 
-    def set_can_frame(self, slots: Slots, can_frame: Sequence[bool]) -> None:
-        """Write who can make a frame after the one just launched."""
-        self._can_frame[slots] = can_frame
+    # -- rows of text
+
+    def position(self, slot: int) -> tuple[int, int]:
+        """Return how many frames of the request were launched, and of its segment."""
+        frames = int(self._frames[slot])
+        return frames, frames - int(self._segment_start[slot])
+
+    def end_segment(self, slot: int) -> None:
+        """Nothing of a segment is left for a guard to end."""
+        self._tail[slot] = NEVER
+
+    def begin_segment(self, slot: int) -> None:
+        """Count the segment's frames from here."""
+        self._segment_start[slot] = self._frames[slot]
+
+    def begin_run(self, slot: int, run: Run, more: bool) -> None:
+        """Let the next frames take their rows from a run; `more`: another one can follow it."""
+        start = self._run_start[slot] = self._frames[slot]
+        self._run_end[slot] = start + run.num_frames
+        self._run_ids[slot, : len(run.ids)] = run.ids
+        self._run_ids[slot, len(run.ids) :] = run.ids[-1]
+        self._may_end[slot], self._more[slot], self._tail[slot] = run.may_end, more, run.tail
+
+    def end_run(self, slot: int) -> int:
+        """Use no more of a run; return how many of its frames were not launched."""
+        left = int(self._run_end[slot] - self._frames[slot])
+        self._run_end[slot] = 0
+        return max(left, 0)
+
+    def without_run(self, slots: Slots) -> Bools:
+        """Return whose run is used up."""
+        return self._frames[slots] >= self._run_end[slots]
+
+    def next_rows(self, slots: Slots) -> tuple[list[int], list[bool]]:
+        """Launch the next frame of each slot: return text ids, and whether it may be the end."""
+        frames = self._frames[slots]
+        which = np.minimum(frames - self._run_start[slots], RUN_ROWS - 1)
+        ids = self._run_ids[slots, which]
+        frames += 1
+        self._frames[slots] = frames
+        self._can_frame[slots] = (frames < self._run_end[slots]) | self._more[slots]
+        return ids.tolist(), self._may_end[slots].tolist()
+
+    def count_frames(self, slot: int, num_frames: int) -> None:
+        """Count frames of a recording, or take back (-) those at the end of a segment or behind."""
+        self._frames[slot] += num_frames
+
+    def in_tail(self, slots: Slots) -> Bools:
+        """Return for whom a guard may find that its segment is over (`Run.tail`)."""
+        return self._frames[slots] >= self._tail[slots]
+
+    # -- frames on their way: their landing
 
     def mark(self, request: Request, special: bool) -> None:
         """Have the next landing of a request looked at by itself, or no longer."""
@@ -174,15 +277,23 @@ class RequestTable:
 
     def store(self, slots: Slots, codes: NDArray[np.int16]) -> None:
         """Keep one new frame of codes [B, 16] for each slot until the codec takes it."""
-        self._codes[slots, self._made[slots] % CODES_HELD] = codes
-        self._made[slots] += 1
+        made = self._made[slots]
+        self._codes[slots * CODES_HELD + made % CODES_HELD] = codes
+        self._made[slots] = made + 1
 
     def take(self, slots: Slots, num_frames: int) -> NDArray[np.int16]:
         """Remove the oldest `num_frames` frames of each slot; return codes [B, n, 16]."""
-        which = self._decoded[slots][:, None] + np.arange(num_frames)
-        self._decoded[slots] += num_frames
-        codes: NDArray[np.int16] = self._codes[slots[:, None], which % CODES_HELD]
-        return codes
+        decoded = self._decoded[slots]
+        self._decoded[slots] = decoded + num_frames
+        which = (decoded[:, None] + np.arange(num_frames)) % CODES_HELD
+        which += slots[:, None] * CODES_HELD
+        return self._codes.take(which, 0)
+
+    def new_to_codec(self, slots: Slots) -> list[int]:
+        """Return who was never decoded before; counts them as known."""
+        new: list[int] = self._new[slots].nonzero()[0].tolist()
+        self._new[slots] = False
+        return new
 
     def busy(self, slot: int) -> bool:
         """Return whether some frame of a slot is in flight or waits for the codec."""

@@ -84,6 +84,22 @@ def _turned_queries(asked, rope, real, scale, HALF: tl.constexpr):
     return low * cos - high * sin, high * cos + low * sin
 
 
+@triton.jit
+def _new_rows(rows, ring, head, new, key_scale, HEADS: tl.constexpr, HALF: tl.constexpr):
+    """Return halves of the new keys [KEYS, HALF] and the values [KEYS, D] as the ring has them."""
+    D: tl.constexpr = 2 * HALF
+    element = ring.dtype.element_ty
+    half = tl.arange(0, HALF)[None, :]
+    full = tl.arange(0, D)[None, :]
+    low = tl.load(rows + (HEADS + head) * D + half, mask=new, other=0.0).to(tl.float32)
+    high = tl.load(rows + (HEADS + head) * D + HALF + half, mask=new, other=0.0).to(tl.float32)
+    value = tl.load(rows + (2 * HEADS + head) * D + full, mask=new, other=0.0).to(tl.float32)
+    low = (low * key_scale[:, None]).to(element)
+    high = (high * key_scale[:, None]).to(element)
+    value = (value * key_scale[:, None]).to(element)
+    return low, high, value
+
+
 @triton.jit(do_not_specialize=["frames_each", "layer_slots"])
 def _ring_attention(
     qkv, x, ring, slots, codec_frames, rope, out, frames_each, layer_slots, eps, scale,
@@ -101,10 +117,8 @@ def _ring_attention(
     element = ring.dtype.element_ty
     slot = tl.load(slots + stream).to(tl.int64)
     seen = tl.load(codec_frames + slot)
-    half = tl.arange(0, HALF)[None, :]
-    full = tl.arange(0, D)[None, :]
-    key = tl.arange(0, KEYS)
-    query = tl.arange(0, QUERIES)
+    half, full = tl.arange(0, HALF)[None, :], tl.arange(0, D)[None, :]
+    key, query = tl.arange(0, KEYS), tl.arange(0, QUERIES)
     is_new = (key >= WINDOW) & (key < WINDOW + frames_each)
     in_ring = (key < WINDOW) & (WINDOW - key <= seen)
     key_scale, query_scale = _scales(
@@ -115,28 +129,22 @@ def _ring_attention(
     base = ring + ((layer_slots + slot) * 2 * HEADS + head) * WINDOW * D
     held = base + (cell * D)[:, None]
     new, old = is_new[:, None], in_ring[:, None]
-    low = tl.load(rows + (HEADS + head) * D + half, mask=new, other=0.0).to(tl.float32)
-    high = tl.load(rows + (HEADS + head) * D + HALF + half, mask=new, other=0.0).to(tl.float32)
-    value = tl.load(rows + (2 * HEADS + head) * D + full, mask=new, other=0.0).to(tl.float32)
-    low = (low * key_scale[:, None]).to(element)
-    high = (high * key_scale[:, None]).to(element)
-    value = (value * key_scale[:, None]).to(element)
+    low, high, value = _new_rows(rows, ring, head, new, key_scale, HEADS, HALF)
     past_low = tl.load(held + half, mask=old, other=0.0)
     past_high = tl.load(held + HALF + half, mask=old, other=0.0)
     past_value = tl.load(held + HEADS * WINDOW * D + full, mask=old, other=0.0)
     key_low = tl.where(new, low, past_low).to(tl.float32)
     key_high = tl.where(new, high, past_high).to(tl.float32)
     values = tl.where(new, value, past_value)
-    cos = tl.load(rope + key[:, None] * D + half)
-    sin = tl.load(rope + key[:, None] * D + HALF + half)
+    angle = rope + key[:, None] * D + half
+    cos, sin = tl.load(angle), tl.load(angle + HALF)
     turned_low = (key_low * cos - key_high * sin).to(element)
     turned_high = (key_high * cos + key_low * sin).to(element)
     asked = qkv + ((stream * frames_each + query) * 3 * HEADS * D + head * D)[:, None]
     real = (query < frames_each)[:, None]
     spot = tl.minimum(WINDOW + query, KEYS - 1)[:, None]
     asked_low, asked_high = _turned_queries(asked, rope + spot * D, real, query_scale, HALF)
-    asked_low = asked_low.to(element)
-    asked_high = asked_high.to(element)
+    asked_low, asked_high = asked_low.to(element), asked_high.to(element)
     score = tl.dot(asked_low, tl.trans(turned_low), input_precision="ieee")
     score = tl.dot(asked_high, tl.trans(turned_high), score, input_precision="ieee") * scale
     distance = WINDOW + query[:, None] - key[None, :]

@@ -111,6 +111,29 @@ def _first_scores(score, token, words, penalty, may_end, SIZE: tl.constexpr):
     return tl.where((token == SIZE - 1) & (may_end == 0), float("-inf"), score)
 
 
+@triton.jit
+def _cut(
+    score, scaled, inside, inverse_temperature, top_k, top_p, SIZE: tl.constexpr,
+    TALKER: tl.constexpr, HALF_WORDS: tl.constexpr,
+):  # fmt: skip
+    """Return `scaled` without what lies below the k-th largest, then without the nucleus' rest."""
+    if (top_k > 0) & (top_k < SIZE):
+        image = ordered_bits(score)
+        if HALF_WORDS and not TALKER:  # the logits hold 16 bits: eight rounds are exact
+            kth = from_ordered_bits(_kth_largest(image, inside, top_k, 30, 16), True)
+        else:
+            kth = from_ordered_bits(_kth_largest(image, inside, top_k, 30, 0), False)
+        limit = tl.max(kth, 0) * inverse_temperature
+        scaled = tl.where(scaled < limit, float("-inf"), scaled)
+    if top_p < 1.0:
+        mass = tl.where(inside, tl.exp(scaled - tl.max(scaled, 0)), 0.0)
+        wanted = tl.maximum(top_p, 1e-6) * tl.sum(mass, 0)  # the best token always stays
+        found = _nucleus(ordered_bits(scaled), mass, wanted)
+        limit = tl.max(from_ordered_bits(found, False), 0)
+        scaled = tl.where(scaled < limit, float("-inf"), scaled)
+    return scaled
+
+
 @triton.jit(do_not_specialize=["codebook"])
 def _choose(
     logits, source, slots, flags, reals, wholes, seen, codes, table, next_input, codebook,
@@ -130,8 +153,7 @@ def _choose(
     row_scale = 1.0
     # All reads that need only the slot are asked for before the first is waited for.
     inverse_temperature = tl.load(real)
-    top_p, sampled = tl.load(real + 1), tl.load(real + 2)
-    top_k = tl.load(whole + stage)
+    top_p, sampled, top_k = tl.load(real + 1), tl.load(real + 2), tl.load(whole + stage)
     seed_low, seed_high, frame = tl.load(whole + 2), tl.load(whole + 3), tl.load(whole + 4)
     if SOURCE_WIDTH > 0:
         at = tl.arange(0, SOURCE_BLOCK)
@@ -145,22 +167,10 @@ def _choose(
     inverse_temperature *= row_scale
     scaled = tl.where(inside, score * inverse_temperature, float("-inf"))
     if sampled > 0:
-        if (top_k > 0) & (top_k < SIZE):
-            image = ordered_bits(score)
-            if HALF_WORDS and not TALKER:  # the logits hold 16 bits: eight rounds are exact
-                kth = from_ordered_bits(_kth_largest(image, inside, top_k, 30, 16), True)
-            else:
-                kth = from_ordered_bits(_kth_largest(image, inside, top_k, 30, 0), False)
-            limit = tl.max(kth, 0) * inverse_temperature
-            scaled = tl.where(scaled < limit, float("-inf"), scaled)
-        if top_p < 1.0:
-            mass = tl.where(inside, tl.exp(scaled - tl.max(scaled, 0)), 0.0)
-            wanted = tl.maximum(top_p, 1e-6) * tl.sum(mass, 0)  # the best token always stays
-            found = _nucleus(ordered_bits(scaled), mass, wanted)
-            limit = tl.max(from_ordered_bits(found, False), 0)
-            scaled = tl.where(scaled < limit, float("-inf"), scaled)
-        noise = _gumbel(seed_low, seed_high, frame, codebook, BLOCK)
-        scaled = scaled + noise * sampled
+        scaled = _cut(
+            score, scaled, inside, inverse_temperature, top_k, top_p, SIZE, TALKER, HALF_WORDS
+        )  # fmt: skip
+        scaled += _gumbel(seed_low, seed_high, frame, codebook, BLOCK) * sampled
     code = tl.argmax(scaled, 0).to(tl.int32)
     if TALKER:
         ended = (code == SIZE - 1) | (tl.load(whole + 7) != 0)

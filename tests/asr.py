@@ -8,10 +8,24 @@ import numpy.typing as npt
 from playhead.worker.demo.asr import Transcriber, word_error_rate
 
 
+class Remembering(Transcriber):
+    """Hears each recording once: many tests compare with the same one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard: dict[bytes, str] = {}
+
+    def transcribe(self, pcm: npt.NDArray[np.int16]) -> str:
+        key = pcm.tobytes()
+        if key not in self._heard:
+            self._heard[key] = super().transcribe(pcm)
+        return self._heard[key]
+
+
 @cache
 def transcriber() -> Transcriber:
     """Return the recogniser of this run."""
-    return Transcriber()
+    return Remembering()
 
 
 def wer(text: str, pcm: npt.NDArray[np.int16]) -> float:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 import shlex
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from playhead.worker.counters import RoomCounters
 from playhead.worker.http.prometheus import HttpCounters
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDES = {name: (ROOT / f"docs/{name}.md").read_text() for name in ("profiles", "deployment")}
-GUIDES |= {name: (ROOT / f"docs/{name}.md").read_text() for name in ("tuning", "cost")}
+NAMES = ("api", "websocket", "profiles", "deployment", "tuning", "cost", "simulator")
+GUIDES = {name: (ROOT / f"docs/{name}.md").read_text() for name in NAMES}
 MANIFESTS = "tests/deploy/test_manifests.py"
+GUIDE_TEST = "tests/worker/http/test_guide.py"
+VOICES_TEST = "tests/worker/http/test_voices.py"
+SIMULATED = "tests/worker/simulate/test_simulate_command.py"
 RUN_BY = {
     "playhead config show": "tests/engine/test_profile.py",
     "playhead config show ttfa throughput": "tests/engine/test_profile.py",
@@ -37,28 +41,56 @@ RUN_BY = {
     "make fuzz": "tests/worker/http/test_fuzz.py",
     "make soak": "tests/test_guides.py",
     "make cluster": "tests/test_guides.py",
+    "docker run --read-only -v cache:/cache -p 8880:8880 --env-file keys.env -e "
+    "HEALTH=http://127.0.0.1:8880/health playhead:cpu serve --host 0.0.0.0": MANIFESTS,
+    "playhead serve": "tests/worker/http/test_serve.py",
+    "curl localhost:8880/v1/audio/speech -H 'Content-Type: application/json' -d "
+    """'{"input": "Hello there.", "voice": "nova"}' -o hello.mp3""": GUIDE_TEST,
+    "curl localhost:8880/v1/voices -F name=anna -F audio=@anna.wav -F consent='Anna Example agreed "
+    "on 2026-11-30 to be our narrator' -F transcript='What the recording says.'": VOICES_TEST,
+    "playhead serve --record traces/": SIMULATED,
+    "playhead simulate": SIMULATED,
+    "playhead simulate --parts fleet --gpus 1000": SIMULATED,
+    "playhead simulate --times h100_scaled": SIMULATED,
+    "playhead simulate --parts trace --trace traces/engine-4711.jsonl": SIMULATED,
+    "playhead simulate --parts policies,interruptions,mixed,overload,fleet,trace,measured "
+    "--gpus 1000 --measured tests/bench/results/serve-h200.json": SIMULATED,
 }
+BENCHMARKS = (ROOT / "docs/benchmarks.md").read_text()
+"""Its commands are run small by tests/worker/bench; here their flags are parsed."""
 TARGETS = {"fuzz": "tests.bench.fuzz", "soak": "tests.bench.soak", "cluster": "tests.bench.cluster"}
 
 
-def commands() -> set[str]:
-    lines = [line for text in GUIDES.values() for line in text.splitlines()]
-    told = [
-        line.strip()
-        for line in lines
-        if re.match(r"    (playhead |make|docker|kubectl|[A-Z_]+=)", line)
-    ]
+def commands(texts: Iterable[str]) -> set[str]:
+    """Return the commands of indented blocks, without comments, continued lines joined."""
+    joined = [re.sub(r" \\\n +", " ", text) for text in texts]
+    told = re.findall(
+        r"^    ((?:playhead |make|docker|kubectl|curl|python|[A-Z_]+=).*)", "\n".join(joined), re.M
+    )
     return {re.split(r"\s{2,}#", line)[0].strip() for line in told}
 
 
+GUIDED, MEASURED = commands(GUIDES.values()), commands([BENCHMARKS])
+
+
 def test_every_command_is_run_or_validated_by_a_test() -> None:
-    assert commands() == set(RUN_BY)
+    assert set(RUN_BY) == GUIDED
     assert all((ROOT / path).is_file() for path in RUN_BY.values())
 
 
-@pytest.mark.parametrize("line", [each for each in RUN_BY if each.startswith("playhead ")])
+@pytest.mark.parametrize(
+    "line",
+    sorted(line for line in GUIDED | MEASURED if re.search(r"(^|\d |health )playhead[ :]", line)),
+)
 def test_commands_parse(line: str) -> None:
-    assert callable(build_parser().parse_args(shlex.split(line)[1:]).run)
+    words = shlex.split(line.removesuffix("&").replace("playhead:cpu", "playhead"))
+    assert callable(build_parser().parse_args(words[words.index("playhead") + 1 :]).run)
+
+
+def test_every_program_of_the_benchmarks_is_there() -> None:
+    programs = [name for line in MEASURED for name in re.findall(r"-m tests\.bench\.(\w+)", line)]
+    assert {"numerics", "pumps", "room_truth"} <= set(programs)
+    assert all((ROOT / f"tests/bench/{name}.py").is_file() for name in programs)
 
 
 @pytest.mark.parametrize(("target", "module"), [*TARGETS.items(), ("audit", "pip-audit")])

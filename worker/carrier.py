@@ -1,10 +1,12 @@
 """Carrier: the one way commands reach an engine and results come back, whatever lies between.
 
 Two carriers pass the same contract test: an engine thread of this process, and an engine process
-behind a Unix socket. Both deliver results in order, in batches, on a thread of their own; both
-report a lost engine once and never leave a caller waiting.
+behind a Unix socket. Both deliver results in order, in batches, on a thread of their own (the
+socket's also on a loop that is given to it); both report a lost engine once and never leave a
+caller waiting.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -47,3 +49,11 @@ class Carrier(Protocol):
 
     def close(self) -> None:
         """Stop; idempotent. No callback comes after it returns."""
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs on this thread; None where none does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,8 +1,8 @@
 """EngineClient and Utterance: the asyncio face of an engine, behind either carrier.
 
-Many event loops in many threads may share one client. Results come on the carrier's thread; each
-batch wakes each loop it concerns once. An utterance belongs to the loop that submitted it; what
-arrives after its cancel is dropped by id.
+Many event loops in many threads may share one client. Results come on the carrier's thread, or on
+the very loop that waits for them; each batch wakes each loop it concerns once. An utterance
+belongs to the loop that submitted it; what arrives after its cancel is dropped by id.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from playhead.engine.messages import (
     Submit,
     Words,
 )
-from playhead.worker.carrier import Carrier, EngineStatus
+from playhead.worker.carrier import Carrier, EngineStatus, running_loop
 
 SpeechResult = Pcm | Words | Starved | Done
 _INPUT_ERRORS: dict[str, type[InputError]] = {
@@ -250,6 +250,9 @@ def failure(failed: Failed) -> PlayheadError:
 
 
 def _post(loop: asyncio.AbstractEventLoop, batch: list[tuple[Utterance, Result]]) -> None:
+    if loop is running_loop():
+        _deliver(batch)
+        return
     try:
         loop.call_soon_threadsafe(_deliver, batch)
     except RuntimeError:

@@ -7,7 +7,7 @@ User text is in these values, so they are never logged.
 import json
 from dataclasses import asdict, dataclass
 
-from playhead.engine.messages import Word
+from playhead.engine.messages import Guard, Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Finished:
     """Time the sender sent nothing and the receiver lengthened the sound instead."""
     text_wait_s: float = 0.0
     """Silence while text was awaited."""
+    guard: Guard = ""
+    """What ended speech that went on behind its text; empty: nothing had to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ is gone for good.
 
 import argparse
 import asyncio
+import contextlib
 import logging
+import resource
 import signal
 import ssl
 import subprocess
@@ -26,7 +28,7 @@ from playhead.engine.profile import load_profile
 from playhead.worker import logs
 from playhead.worker.carrier import Carrier
 from playhead.worker.client import EngineClient
-from playhead.worker.engine_process import LOAD_S, EngineProcess, add_record
+from playhead.worker.engine_process import LOAD_S, EngineProcess, add_record, settle
 from playhead.worker.fleet import FleetCarrier
 from playhead.worker.http.options import LOOPBACK, HttpOptions
 from playhead.worker.http.routes import build_app
@@ -38,7 +40,10 @@ from playhead.worker.watchdog import leave_within
 
 logger = logging.getLogger(__name__)
 
+MAX_FILES = 65_536
 LOOK_S = 0.2
+KEEP_ALIVE = 2.5
+"""A connection that asks nothing may stay so many --idle-s: 75 s, more than a proxy's minute."""
 SHUTDOWN_S = 2.0
 """For what is still open after the drain."""
 DESCRIPTION = (
@@ -154,7 +159,21 @@ def _add_security(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; return the exit code. Raises ConfigError and other PlayheadErrors."""
     options = options_of(args)
-    return asyncio.run(Server(options, args.port_file).run())
+    allow_files()
+    return asyncio.run(_run(options, args.port_file))
+
+
+def allow_files() -> None:
+    """Let this process have a socket for each stream: many systems stop it at 1,024 open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(ValueError, OSError):  # a system that allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+async def _run(options: ServeOptions, port_file: Path | None) -> int:
+    return await Server(options, port_file).run()
 
 
 def options_of(args: argparse.Namespace) -> ServeOptions:
@@ -178,8 +197,10 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
             f"--host {args.host} lets other machines in and there is no key; give --keys FILE, "
             "or --allow-anonymous behind a proxy that asks for one"
         )
-    if min(http.max_chars, http.idle_s, http.stall_s) <= 0:
+    if not all(limit > 0 for limit in (http.max_chars, http.idle_s, http.stall_s)):  # nan is not
         raise ConfigError("--max-chars, --idle-s and --stall-s must be above 0")
+    if not 0 <= args.port < 1 << 16:
+        raise ConfigError(f"--port {args.port}; allowed are 0 (a free one) to 65535")
     gpus = num_gpus() if args.gpus else 0
     engines = gpus or args.engines
     if engines < 1 or (engines > 1 and args.carrier == "threads"):
@@ -218,14 +239,14 @@ class _BrokenRequests(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, HttpProcessingError)
+        return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 class Server:
     """The running command: engine, service and listening socket."""
 
     def __init__(self, options: ServeOptions, port_file: Path | None = None) -> None:
-        """Make the parts; nothing runs yet. Raises ConfigError."""
+        """Make the parts, on the loop that will run them. Raises ConfigError."""
         profile = load_profile(options.profile)
         self._options = options
         self._port_file = port_file
@@ -239,8 +260,9 @@ class Server:
     async def run(self) -> int:
         """Serve to the end; return the exit code."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
+                loop.add_signal_handler(number, self._stop.set)  # nohup ignores SIGHUP
         edge_logger = logging.getLogger(f"{__name__}.edge")
         edge_logger.addFilter(_BrokenRequests())
         runner = web.AppRunner(
@@ -248,6 +270,7 @@ class Server:
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=KEEP_ALIVE * self._options.http.idle_s,
             logger=edge_logger,
         )
         await runner.setup()
@@ -271,6 +294,7 @@ class Server:
         if starting.done():
             starting.result()
             self._started = True
+            settle()
             return await self._serve_ready(stopped)
         return 0 if stopped.done() else self._exit_code()
 
@@ -311,7 +335,10 @@ class Server:
         port = runner.addresses[0][1]
         logger.info("listening on %s port %d", http.host, port)
         if self._port_file is not None:
-            self._port_file.write_text(f"{port}\n")
+            try:
+                self._port_file.write_text(f"{port}\n")
+            except OSError as error:
+                raise ConfigError(f"--port-file {self._port_file}: {error.strerror}") from None
 
     def _carrier(self) -> Carrier:
         options, model = self._options, self._options.http.model
@@ -320,7 +347,8 @@ class Server:
         for index in range(options.engines):
             gpu = index if options.gpus else None
             self._engines.append(EngineProcess(model, options.profile, gpu, options.trace))
-        carriers = [SocketCarrier(each.path, connect_s=LOAD_S) for each in self._engines]
+        home = asyncio.get_running_loop()
+        carriers = [SocketCarrier(each.path, LOAD_S, home) for each in self._engines]
         return carriers[0] if len(carriers) == 1 else FleetCarrier(carriers)
 
     def _engine_gone(self) -> bool:

@@ -1,4 +1,4 @@
-"""Carrier over a Unix socket: client side, with one thread and event loop of its own.
+"""Carrier over a Unix socket: client side, on a thread of its own or on a loop that is given.
 
 A lost connection fails what was live and is dialled again with growing pauses, so rooms outlive
 an engine that its supervisor restarts. Commands meant for a lost connection are never replayed.
@@ -9,11 +9,12 @@ import contextlib
 import logging
 import threading
 from collections import deque
+from concurrent import futures
 from pathlib import Path
 
 from playhead.engine.errors import TransportError
 from playhead.engine.messages import Command, Result
-from playhead.worker.carrier import EngineStatus, OnLost, OnResults
+from playhead.worker.carrier import EngineStatus, OnLost, OnResults, running_loop
 from playhead.worker.wire import FrameBuffer, encode
 
 logger = logging.getLogger(__name__)
@@ -30,9 +31,20 @@ MAX_UNSENT_BYTES = 16 << 20
 class SocketCarrier:
     """A connection to an engine process of this machine."""
 
-    def __init__(self, path: Path, connect_s: float = CONNECT_S) -> None:
-        """Keep the socket's path; `start` connects."""
+    def __init__(
+        self,
+        path: Path,
+        connect_s: float = CONNECT_S,
+        home: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Keep the socket's path; `start` connects.
+
+        `home`: the running loop it lives on, where all its callbacks come: nothing is handed
+        between threads if the callers are on it too. None makes a thread.
+        """
         self._path = path
+        self._home = home
+        self._living: futures.Future[None] | None = None
         self._connect_s = connect_s
         self._lock = threading.Lock()
         self._unsent: deque[bytes] = deque()
@@ -45,11 +57,14 @@ class SocketCarrier:
         self._stop: asyncio.Event | None = None
 
     def start(self, on_results: OnResults, on_lost: OnLost) -> None:
-        """Connect and wait for the engine's first status."""
-        assert self._thread is None, "a carrier starts once"
+        """Connect and wait for the engine's first status; not from the loop it lives on."""
+        assert self._thread is None and self._living is None, "a carrier starts once"
         self._on_results, self._on_lost = on_results, on_lost
-        self._thread = threading.Thread(target=self._run, name="playhead-socket", daemon=True)
-        self._thread.start()
+        if self._home is not None:
+            self._living = asyncio.run_coroutine_threadsafe(self._main(), self._home)
+        else:
+            self._thread = threading.Thread(target=self._run, name="playhead-socket", daemon=True)
+            self._thread.start()
         if not self._answered.wait(self._connect_s):
             self.close()
             raise TransportError(
@@ -63,23 +78,28 @@ class SocketCarrier:
         with self._lock:
             if self._connection is None or self._loop is None:
                 raise TransportError(f"no engine is connected at {self._path}; retry soon")
-            wake = not self._unsent
+            here = self._loop is running_loop()
+            wake = not (self._unsent or here)
             self._unsent.append(frame)
             if wake:
                 self._loop.call_soon_threadsafe(self._flush)
+        if here:
+            self._flush()
 
     def status(self) -> EngineStatus:
         """Return the newest status the engine sent."""
         return self._status
 
     def close(self) -> None:
-        """Disconnect and wait for the carrier's thread."""
+        """Disconnect and wait until it is done, unless called from where it would be done."""
         with self._lock:
             self._closing = True
             if self._loop is not None and self._stop is not None:
                 self._loop.call_soon_threadsafe(self._stop.set)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(JOIN_S)
+        if self._living is not None and running_loop() is not self._home:
+            futures.wait([self._living], JOIN_S)
 
     def _run(self) -> None:
         asyncio.run(self._main())
@@ -118,7 +138,7 @@ class SocketCarrier:
             connection = self._connection
             frames = list(self._unsent)
             self._unsent.clear()
-        if connection is not None:
+        if connection is not None and frames:
             connection.write(frames)
 
     def _connected(self, connection: "_Connection") -> None:

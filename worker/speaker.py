@@ -299,8 +299,10 @@ class Speaker:
         heard_s = samples_to_s(speech.done.num_samples)
         gaps, breaks_s = speech.num_gaps, speech.breaks_s()
         heard = "".join(word.text for word in speech.words).strip() if heard_s else ""
-        reason = speech.done.reason
-        self._emit(Finished(speech.request_id, reason, heard, heard_s, gaps, **breaks_s))
+        reason, guard = speech.done.reason, speech.done.guard
+        self._emit(
+            Finished(speech.request_id, reason, heard, heard_s, gaps, **breaks_s, guard=guard)
+        )
 
     def _end_cut(self, speech: Speech, reason: str, now_s: float) -> None:
         self._close_caption(speech, "")

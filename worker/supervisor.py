@@ -57,6 +57,8 @@ class Supervisor:
         if forward_signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._forward)
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it is ignored
+                signal.signal(signal.SIGHUP, lambda *_: self.stop())  # a terminal that closes
         while True:
             self._child = subprocess.Popen(  # own session: a terminal's Ctrl-C comes once, from us
                 self._command, stdin=subprocess.DEVNULL, start_new_session=True

@@ -30,6 +30,9 @@ NICENESS = 10
 """Live speech on the same machine goes before a new voice."""
 HEADROOM_BYTES = 4 << 30
 """Of memory beyond what the loaded encoders take, on the host and, in all, on a GPU."""
+CORES_A_THREAD, MOST_THREADS = 4, 4
+"""Threads of an encoder wait for each other awake: on two cores that others used, two of them made
+a voice ten times slower than one."""
 KEPT_BYTES = 1 << 30
 """Of GPU memory between two recordings."""
 WARM_S = (1.0, 3.0, 10.0, MAX_S)
@@ -111,6 +114,13 @@ def _bound_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
+def _bound_threads() -> None:
+    """Leave most of the machine to live speech."""
+    import torch
+
+    torch.set_num_threads(min(max((os.cpu_count() or 1) // CORES_A_THREAD, 1), MOST_THREADS))
+
+
 def _release_memory(encoders: "Model") -> None:
     """Give memory back that a long recording took on a GPU, once its caller has the answer."""
     if encoders.device.type == "cuda":
@@ -130,6 +140,7 @@ def main() -> int:
         answers.write(json.dumps(said).encode() + b"\n")
         answers.flush()
 
+    _bound_threads()
     try:
         encoders = load_encoders(**json.loads(requests.readline()))
     except PlayheadError as error:

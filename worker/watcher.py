@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import secrets
 import signal
 import time
@@ -41,6 +42,7 @@ ABSENT_S = 5.0
 RETRY_S = 10.0
 """A room nobody came to is tried again; also how long a dead watcher's lock holds."""
 ALIVE_METHOD = "playhead.alive"
+UNAUTHORIZED = 401
 EVENTS_TOPIC = "playhead.events"
 LOST_EVENT: Mapping[str, str] = {
     "type": "error",
@@ -98,13 +100,27 @@ class Watcher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop; a server that does not answer is asked again."""
+        told = ""
         while not stop.is_set():
-            try:
-                await self.look()
-            except (aiohttp.ClientError, OSError, TimeoutError, api.TwirpError) as error:
-                logger.warning("the server does not answer: %s", type(error).__name__)
+            trouble = await self._trouble()
+            if trouble and trouble != told:  # once, not every second of a night
+                logger.warning("%s; asking on", trouble)
+            elif told and not trouble:
+                logger.warning("the server answers again")
+            told = trouble
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_S)
+
+    async def _trouble(self) -> str:
+        """Look once; return what kept us from it, or nothing."""
+        try:
+            await self.look()
+        except api.TwirpError as error:
+            keys = ", see LIVEKIT_API_KEY and LIVEKIT_API_SECRET" * (error.status == UNAUTHORIZED)
+            return f"the server refuses us: {error.status} {error.message or error.code}{keys}"
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return f"the server does not answer: {type(error).__name__}"
+        return ""
 
     async def look(self) -> None:
         """Look at every room once."""
@@ -279,9 +295,11 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch until SIGTERM; return 0. Raises ConfigError without keys."""
+    """Watch until SIGTERM; return 0. Raises ConfigError without keys or a server's address."""
     if not all(args.access):
         raise ConfigError("set LIVEKIT_API_KEY and LIVEKIT_API_SECRET: the watcher asks the server")
+    if not re.match(r"(ws|http)s?://[^/]", args.url):
+        raise ConfigError(f"--url {args.url!r}; allowed are ws://HOST:PORT and wss://HOST")
     asyncio.run(_watch(args.url, args.access, args.agent_name))
     return 0
 

@@ -1,8 +1,10 @@
-"""Messages as bytes: length-prefixed frames of a JSON header and a raw binary payload; pure.
+"""Messages as bytes: length-prefixed frames of a header and a raw binary payload; pure.
 
     frame   = header length (u32 BE), payload length (u32 BE), header, payload
-    header  = {"type": "Pcm", ...fields in order...}; a bytes field holds its length, its bytes
+    header  = {"type": "Submit", ...fields in order...}; a bytes field holds its length, its bytes
               stand in the payload in the order of the fields
+    header of Pcm, of which there are thousands a second
+            = 0x01, start_sample (u64 BE), num_frames (u32 BE), request_id; its payload is the PCM
 Decoding is strict: unknown types and keys, missing keys, wrong types, leftover payload and frames
 over the limits raise TransportError; nothing is repaired.
 """
@@ -11,6 +13,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -36,8 +39,12 @@ from playhead.worker.carrier import EngineStatus
 MAX_HEADER_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 8 << 20
 _PREFIX = struct.Struct(">II")
+_PCM = struct.Struct(">BQI")
+_PCM_TAG = b"\x01"
+"""First byte of a Pcm's header: no JSON begins with it."""
 
 Message = Command | Result | EngineStatus
+_Encode = Callable[[Any, list[bytes]], Any]
 _Decode = Callable[[Any, "_Payload"], Any]
 _T = TypeVar("_T")
 
@@ -59,23 +66,33 @@ class _Payload:
             raise TransportError(f"{len(self._rest)} payload bytes belong to no field")
 
 
-def encode(message: Message) -> bytes:
-    """Return the frame of a message; raises TransportError if it is over the limits."""
-    blobs: list[bytes] = []
-    body = {"type": type(message).__name__, **_plain(message, blobs)}
+def encode(message: Message, request_id: str | None = None) -> bytes:
+    """Return the frame of a message; raises TransportError if it is over the limits.
+
+    `request_id`: what stands there instead of the message's own.
+    """
+    name = type(message).__name__
     try:
-        header = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError as error:
-        raise TransportError(f"{type(message).__name__} can't be sent: {error}") from None
-    payload = b"".join(blobs)
+        if isinstance(message, Pcm):
+            header, payload = _pcm_header(message, request_id), message.pcm
+        else:
+            blobs: list[bytes] = []
+            body = _ENCODERS[name](message, blobs)
+            if request_id is not None:
+                body["request_id"] = request_id
+            header, payload = _to_json({"type": name, **body}).encode(), b"".join(blobs)
+    except (ValueError, struct.error) as error:
+        raise TransportError(f"{name} can't be sent: {error}") from None
     _check_lengths(len(header), len(payload))
     return _PREFIX.pack(len(header), len(payload)) + header + payload
 
 
 def decode(header: bytes, payload: bytes) -> Message:
     """Return the message of one frame's parts; raises TransportError if anything is off."""
+    if header[:1] == _PCM_TAG:
+        return _pcm(header, payload)
     try:
-        body = json.loads(header, parse_constant=_refuse_constant)
+        body = _from_json(header.decode())
     except (ValueError, RecursionError) as error:
         raise TransportError(f"header is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -100,21 +117,34 @@ class FrameBuffer:
     def feed(self, data: bytes) -> Iterator[Message]:
         """Add received bytes and yield each message they complete."""
         self._data += data
-        start = 0
+        view, start = memoryview(self._data), 0
         try:
-            while len(self._data) - start >= _PREFIX.size:
-                num_header, num_payload = _PREFIX.unpack_from(self._data, start)
+            while len(view) - start >= _PREFIX.size:
+                num_header, num_payload = _PREFIX.unpack_from(view, start)
                 _check_lengths(num_header, num_payload)
                 body = start + _PREFIX.size
-                end = body + num_header + num_payload
-                if len(self._data) < end:
+                middle = body + num_header
+                end = middle + num_payload
+                if len(view) < end:
                     break
-                header = bytes(self._data[body : body + num_header])
-                payload = bytes(self._data[body + num_header : end])
                 start = end
-                yield decode(header, payload)
+                yield decode(bytes(view[body:middle]), bytes(view[middle:end]))
         finally:
+            view.release()
             del self._data[:start]
+
+
+def _pcm_header(pcm: Pcm, request_id: str | None) -> bytes:
+    name = pcm.request_id if request_id is None else request_id
+    return _PCM.pack(_PCM_TAG[0], pcm.start_sample, pcm.num_frames) + name.encode()
+
+
+def _pcm(header: bytes, payload: bytes) -> Pcm:
+    try:
+        _, start_sample, num_frames = _PCM.unpack_from(header)
+        return Pcm(header[_PCM.size :].decode(), start_sample, payload, num_frames)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise TransportError(f"header of a Pcm: {error}") from None
 
 
 def _check_lengths(num_header_bytes: int, num_payload_bytes: int) -> None:
@@ -129,15 +159,49 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number")
 
 
-def _plain(value: Any, blobs: list[bytes]) -> Any:
-    if isinstance(value, bytes):
-        blobs.append(value)
-        return len(value)
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name), blobs) for f in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(item, blobs) for item in value]
-    return value
+# Made once: json.dumps and json.loads make new ones for each call that has options.
+_to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_from_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def _encoder(hint: Any) -> _Encode | None:
+    """Return what turns a value of a type into JSON values; None where it is one as it stands."""
+    origin, args = get_origin(hint), get_args(hint)
+    if is_dataclass(hint):
+        return _object_encoder(cast(type[Any], hint))
+    if hint is bytes:
+        return _encode_bytes
+    if origin is tuple:
+        return _tuple_encoder(_encoder(args[0])) if args[-1] is Ellipsis else None
+    if origin is UnionType and (inner := _encoder(args[0])) is not None:
+        return lambda value, blobs: None if value is None else inner(value, blobs)
+    return None
+
+
+def _encode_bytes(value: bytes, blobs: list[bytes]) -> int:
+    blobs.append(value)
+    return len(value)
+
+
+def _tuple_encoder(item: _Encode | None) -> _Encode | None:
+    if item is None:
+        return None
+    return lambda value, blobs: [item(entry, blobs) for entry in value]
+
+
+def _object_encoder(kind: type[Any]) -> _Encode:
+    hints = get_type_hints(kind)
+    names = tuple(f.name for f in fields(kind))
+    read = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
+    special = [(name, made) for name in names if (made := _encoder(hints[name])) is not None]
+
+    def encode_object(value: Any, blobs: list[bytes]) -> dict[str, Any]:
+        body = dict(zip(names, read(value), strict=True))
+        for name, made in special:
+            body[name] = made(body[name], blobs)
+        return body
+
+    return encode_object
 
 
 def _decoder(hint: Any) -> _Decode:
@@ -230,13 +294,13 @@ def _object_decoder(kind: type[_T]) -> _Decode:
         if missing := required - value.keys():
             raise TransportError(f"{kind.__name__} lacks {sorted(missing)[0]!r}")
         given: dict[str, Any] = {}
-        for name, field_decoder in decoders.items():
-            if name not in value:
-                continue
-            try:
-                given[name] = field_decoder(value[name], payload)
-            except TransportError as error:
-                raise TransportError(f"{kind.__name__}.{name}: {error}") from None
+        name = ""
+        try:
+            for name, field_decoder in decoders.items():
+                if name in value:
+                    given[name] = field_decoder(value[name], payload)
+        except TransportError as error:
+            raise TransportError(f"{kind.__name__}.{name}: {error}") from None
         return kind(**given)
 
     return decode_object
@@ -246,11 +310,10 @@ def _has_default(field: "Field[Any]") -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-_DECODERS: dict[str, _Decode] = {
-    kind.__name__: _object_decoder(kind)
-    for kind in (
-        *(Submit, Append, Close, Cancel, Playback),
-        *(Accepted, Refused, Pcm, Words, Starved, Done, Failed),
-        EngineStatus,
-    )
-}
+_KINDS = (
+    *(Submit, Append, Close, Cancel, Playback),
+    *(Accepted, Refused, Words, Starved, Done, Failed),
+    EngineStatus,
+)
+_ENCODERS = {kind.__name__: _object_encoder(kind) for kind in _KINDS}
+_DECODERS: dict[str, _Decode] = {kind.__name__: _object_decoder(kind) for kind in _KINDS}

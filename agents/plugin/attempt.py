@@ -4,6 +4,8 @@ Lives on the loop of its stream. Whatever ends it, the engine has dropped the re
 """
 
 import asyncio
+import math
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Protocol
 
@@ -15,7 +17,7 @@ from livekit.plugins.playhead.log import logger
 
 from playhead.engine.errors import TransportError
 from playhead.engine.messages import Done, Guard, Pcm, PlaybackSnapshot, Submit, Word, Words
-from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
+from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ, samples_to_s
 from playhead.worker.client import Utterance
 
 STALL_S = 5.0
@@ -71,6 +73,10 @@ class Attempt:
         )
         self._limit = asyncio.timeout(None)
         self._complete = True
+        self._untold: deque[Word] = deque()
+        """Words that go with audio which is not pushed yet."""
+        self._num_pushed = 0
+        """Samples of the engine's that were pushed."""
 
     async def run(
         self, engine: Speaks, submit: Submit, more: AsyncIterator[str] | None = None
@@ -121,6 +127,7 @@ class Attempt:
                 if not self.audible:
                     self._push(utterance.request_id, bytes(SILENT_SAMPLES * SAMPLE_BYTES))
                 self._push_rest()
+                self._tell_words(math.inf)
                 self._end(result)
                 return result
             self._await_audio()
@@ -145,6 +152,8 @@ class Attempt:
         for start in range(0, len(pcm), step_bytes):
             piece = pcm[start : start + step_bytes]
             frame = rtc.AudioFrame(piece, SAMPLE_RATE_HZ, 1, len(piece) // SAMPLE_BYTES)
+            self._num_pushed += frame.samples_per_channel
+            self._tell_words(samples_to_s(self._num_pushed))
             for made in [frame] if self._resampler is None else self._resampler.push(frame):
                 self._emitter.push_frame(made)
 
@@ -167,5 +176,11 @@ class Attempt:
         self.words += words.words
         if words.estimated and not self._all_words:
             return
-        timed = [TimedString(w.text, start_time=w.start_s, end_time=w.end_s) for w in words.words]
-        self._emitter.push_timed_transcript(timed)
+        self._untold.extend(words.words)
+
+    def _tell_words(self, until_s: float) -> None:
+        """Push the words that begin before a moment: with the frame they begin in."""
+        while self._untold and self._untold[0].start_s < until_s:
+            word = self._untold.popleft()
+            timed = TimedString(word.text, start_time=word.start_s, end_time=word.end_s)
+            self._emitter.push_timed_transcript(timed)

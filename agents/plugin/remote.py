@@ -22,6 +22,8 @@ from playhead.worker.http.messages import PROTOCOL
 PATH = "/v1/audio/speech/ws"
 HEARTBEAT_S = 10.0
 """A third of the least time the server waits by default before it drops an idle connection."""
+CLOSE_S = 1.0
+"""How long a server may take to agree that a connection ends."""
 DIAL_S = 10.0
 """For a connection that nobody waits for."""
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
@@ -32,9 +34,14 @@ def socket_url(base_url: str) -> str:
 
     `http://host:8880`, with or without `/v1`, and `ws://...` name the same server.
     """
-    parts = urlsplit(base_url)
-    if parts.scheme not in _SCHEMES or not parts.netloc:
-        raise ValueError(f"base_url is {base_url!r}; give one such as http://127.0.0.1:8880")
+    wrong = f"base_url is {base_url!r}; give one such as http://127.0.0.1:8880"
+    try:
+        parts = urlsplit(base_url)
+        named = parts.scheme in _SCHEMES and parts.hostname and parts.port != 0
+    except (AttributeError, ValueError):  # no text, or no port
+        raise ValueError(wrong) from None
+    if not named:
+        raise ValueError(wrong)
     path = parts.path.rstrip("/").removesuffix(PATH).removesuffix("/v1")
     return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{path}{PATH}"
 
@@ -132,6 +139,7 @@ class RemoteEngine:
             return socket
 
     async def _dial(self, limit_s: float) -> SpeechSocket:
+        connection: aiohttp.ClientWebSocketResponse | None = None
         try:
             async with asyncio.timeout(limit_s):
                 connection = await self._http().ws_connect(
@@ -140,20 +148,20 @@ class RemoteEngine:
                     headers=self._headers,
                     heartbeat=HEARTBEAT_S,
                     max_msg_size=0,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                 )
-                try:
-                    socket = SpeechSocket(connection)
-                    self._status = await socket.greeting()
-                    self.model = socket.model
-                except BaseException:
-                    await connection.close()
-                    raise
+                socket = SpeechSocket(connection)
+                self._status = await socket.greeting()
+                self.model, connection = socket.model, None
         except TimeoutError:
             raise APITimeoutError(f"{self.url} did not answer in {limit_s:g} s") from None
         except aiohttp.WSServerHandshakeError as error:
             raise _refused(self.url, error.status) from None
         except (aiohttp.ClientError, OSError) as error:
             raise TransportError(f"{self.url}: {error or type(error).__name__}") from error
+        finally:
+            if connection is not None:  # it greeted wrongly or not at all
+                await connection.close()
         socket.start()
         return socket
 

@@ -6,6 +6,7 @@ is still on its way. Lives on one loop.
 
 import asyncio
 import json
+import struct
 import time
 from typing import Any
 
@@ -34,7 +35,7 @@ from playhead.engine.messages import (
 from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES
 from playhead.worker.carrier import EngineStatus
 from playhead.worker.client import LOST_CODE, Utterance
-from playhead.worker.http.messages import AUDIO_HEADER, MAX_MESSAGE_TEXT_CHARS
+from playhead.worker.http.messages import AUDIO_HEADER, MAX_MESSAGE_TEXT_CHARS, PROTOCOL
 
 ANSWER_S = 2.0
 """A live connection answers a start at once; one that was used before and stays silent is dead."""
@@ -43,6 +44,7 @@ REPORT_S = 0.2
 """Playback is reported so often, and at once when it pauses or goes on."""
 BUSY_RETRY_S = 1.0
 """Where the server names none."""
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, struct.error)
 _AWAY_CODES = ("engine_away", "not_ready")
 
 
@@ -90,7 +92,7 @@ class SpeechSocket:
                 languages=tuple(hello["languages"]),
                 exact_times=bool(hello["exact_times"]),
             )
-        except (aiohttp.WSMessageTypeError, ValueError, KeyError, TypeError) as error:
+        except (aiohttp.WSMessageTypeError, *_UNREADABLE) as error:
             raise TransportError(f"no playhead server answers there: {error}") from error
 
     def start(self) -> None:
@@ -191,11 +193,16 @@ class SpeechSocket:
             self._lose(f"{type(error).__name__}: {error}")
 
     async def _read(self) -> None:
-        async for message in self._connection:
-            if message.type is aiohttp.WSMsgType.BINARY:
-                self._take_audio(message.data)
-            elif message.type is aiohttp.WSMsgType.TEXT:
-                self._take_event(json.loads(message.data))
+        try:
+            async for message in self._connection:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    self._take_audio(message.data)
+                elif message.type is aiohttp.WSMsgType.TEXT:
+                    self._take_event(json.loads(message.data))
+        except _UNREADABLE as unread:
+            logger.warning("server sent what the protocol has not: %s", type(unread).__name__)
+            self._lose(f"the server sent what {PROTOCOL} has not")
+            return
         code, error = self._connection.close_code, self._connection.exception()
         self._lose(f"closed by the server, {error or code}")
 

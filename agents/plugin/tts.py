@@ -1,7 +1,7 @@
 """TTS: playhead as the voice of LiveKit Agents; options are frozen into each stream."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Never
 from weakref import WeakSet
@@ -12,10 +12,10 @@ from livekit.agents.types import NOT_GIVEN, NotGivenOr
 from livekit.agents.utils import is_given
 from livekit.plugins.playhead.attempt import Attempt
 from livekit.plugins.playhead.choice import choose_engine
+from livekit.plugins.playhead.options import SpeechOptions
 from livekit.plugins.playhead.remote import RemoteEngine
 from livekit.plugins.playhead.streams import ChunkedStream, SynthesizeStream
 
-from playhead.engine.messages import Sampling, Submit
 from playhead.engine.units import SAMPLE_RATE_HZ
 from playhead.worker import sdk_routing
 from playhead.worker.client import EngineClient
@@ -33,35 +33,6 @@ class Voice:
     languages: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechOptions:
-    """How a text is spoken; a stream keeps the options it was opened with."""
-
-    voice: str | None = None
-    language: str = "auto"
-    instructions: str | None = None
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    normalize: bool = True
-    pronunciations: tuple[tuple[str, str], ...] = ()
-
-    def submit(self, request_id: str, text: str, *, closed: bool, live: bool) -> Submit:
-        """Ask for a text in this way of speaking."""
-        return Submit(
-            request_id=request_id,
-            voice=self.voice,
-            language=self.language,
-            instruct=self.instructions,
-            text=text,
-            closed=closed,
-            live=live,
-            sampling=self.sampling,
-            seed=self.seed,
-            normalize=self.normalize,
-            pronunciations=self.pronunciations,
-        )
-
-
 class TTS(tts.TTS[Never]):
     """Speaks with Qwen3-TTS, or with the small English voice that is part of the package.
 
@@ -73,7 +44,7 @@ class TTS(tts.TTS[Never]):
     Args:
         voice: A name of `list_voices()`, or of a cloned voice that is stored where the engine runs;
             the model's first voice if not given.
-        language: A language of the model, or "auto".
+        language: A language of the model, "auto", or a code such as "de" or "pt-BR".
         instructions: How to speak, in words, for models that take instructions.
         temperature: Of the talker; 0 is greedy. This and the next three: the model's own
             value if not given.
@@ -101,25 +72,25 @@ class TTS(tts.TTS[Never]):
     def __init__(
         self,
         *,
-        voice: NotGivenOr[str] = NOT_GIVEN,
-        language: NotGivenOr[str] = NOT_GIVEN,
-        instructions: NotGivenOr[str] = NOT_GIVEN,
-        temperature: NotGivenOr[float] = NOT_GIVEN,
-        top_k: NotGivenOr[int] = NOT_GIVEN,
-        top_p: NotGivenOr[float] = NOT_GIVEN,
-        repetition_penalty: NotGivenOr[float] = NOT_GIVEN,
-        seed: NotGivenOr[int] = NOT_GIVEN,
-        speed: NotGivenOr[float] = NOT_GIVEN,
-        pronunciations: NotGivenOr[Mapping[str, str]] = NOT_GIVEN,
-        normalize: NotGivenOr[bool] = NOT_GIVEN,
+        voice: NotGivenOr[str | None] = NOT_GIVEN,
+        language: NotGivenOr[str | None] = NOT_GIVEN,
+        instructions: NotGivenOr[str | None] = NOT_GIVEN,
+        temperature: NotGivenOr[float | None] = NOT_GIVEN,
+        top_k: NotGivenOr[int | None] = NOT_GIVEN,
+        top_p: NotGivenOr[float | None] = NOT_GIVEN,
+        repetition_penalty: NotGivenOr[float | None] = NOT_GIVEN,
+        seed: NotGivenOr[int | None] = NOT_GIVEN,
+        speed: NotGivenOr[float | None] = NOT_GIVEN,
+        pronunciations: NotGivenOr[Mapping[str, str] | None] = NOT_GIVEN,
+        normalize: NotGivenOr[bool | None] = NOT_GIVEN,
         sample_rate: int = SAMPLE_RATE_HZ,
-        aligned_transcript: NotGivenOr[bool] = NOT_GIVEN,
-        engine: NotGivenOr[EngineClient | str | Path] = NOT_GIVEN,
-        base_url: NotGivenOr[str] = NOT_GIVEN,
-        api_key: NotGivenOr[str] = NOT_GIVEN,
+        aligned_transcript: NotGivenOr[bool | None] = NOT_GIVEN,
+        engine: NotGivenOr[EngineClient | str | Path | None] = NOT_GIVEN,
+        base_url: NotGivenOr[str | None] = NOT_GIVEN,
+        api_key: NotGivenOr[str | None] = NOT_GIVEN,
         http_session: aiohttp.ClientSession | None = None,
-        model: NotGivenOr[str] = NOT_GIVEN,
-        profile: NotGivenOr[str] = NOT_GIVEN,
+        model: NotGivenOr[str | None] = NOT_GIVEN,
+        profile: NotGivenOr[str | None] = NOT_GIVEN,
     ) -> None:
         """Choose how to speak, and which engine does; the class tells what each name means.
 
@@ -137,7 +108,7 @@ class TTS(tts.TTS[Never]):
             engine, base_url, api_key, http_session, model, profile
         )
         self._options = SpeechOptions()
-        self._aligned = aligned_transcript
+        self._aligned = NOT_GIVEN if aligned_transcript is None else aligned_transcript
         self._streams: WeakSet[ChunkedStream | SynthesizeStream] = WeakSet()
         self.update_options(
             voice=voice,
@@ -166,41 +137,32 @@ class TTS(tts.TTS[Never]):
     def update_options(
         self,
         *,
-        voice: NotGivenOr[str] = NOT_GIVEN,
-        language: NotGivenOr[str] = NOT_GIVEN,
-        instructions: NotGivenOr[str] = NOT_GIVEN,
-        temperature: NotGivenOr[float] = NOT_GIVEN,
-        top_k: NotGivenOr[int] = NOT_GIVEN,
-        top_p: NotGivenOr[float] = NOT_GIVEN,
-        repetition_penalty: NotGivenOr[float] = NOT_GIVEN,
-        seed: NotGivenOr[int] = NOT_GIVEN,
-        pronunciations: NotGivenOr[Mapping[str, str]] = NOT_GIVEN,
-        normalize: NotGivenOr[bool] = NOT_GIVEN,
+        voice: NotGivenOr[str | None] = NOT_GIVEN,
+        language: NotGivenOr[str | None] = NOT_GIVEN,
+        instructions: NotGivenOr[str | None] = NOT_GIVEN,
+        temperature: NotGivenOr[float | None] = NOT_GIVEN,
+        top_k: NotGivenOr[int | None] = NOT_GIVEN,
+        top_p: NotGivenOr[float | None] = NOT_GIVEN,
+        repetition_penalty: NotGivenOr[float | None] = NOT_GIVEN,
+        seed: NotGivenOr[int | None] = NOT_GIVEN,
+        pronunciations: NotGivenOr[Mapping[str, str] | None] = NOT_GIVEN,
+        normalize: NotGivenOr[bool | None] = NOT_GIVEN,
     ) -> None:
-        """Change how the next stream speaks; streams that are open keep theirs."""
-        options, sampling = self._options, self._options.sampling
-        self._options = SpeechOptions(
-            voice=voice if is_given(voice) else options.voice,
-            language=language if is_given(language) else options.language,
-            instructions=instructions if is_given(instructions) else options.instructions,
-            sampling=replace(
-                sampling,
-                temperature=temperature if is_given(temperature) else sampling.temperature,
-                top_k=top_k if is_given(top_k) else sampling.top_k,
-                top_p=top_p if is_given(top_p) else sampling.top_p,
-                repetition_penalty=(
-                    repetition_penalty
-                    if is_given(repetition_penalty)
-                    else sampling.repetition_penalty
-                ),
-            ),
-            seed=seed if is_given(seed) else options.seed,
-            normalize=normalize if is_given(normalize) else options.normalize,
-            pronunciations=(
-                tuple(pronunciations.items())
-                if is_given(pronunciations)
-                else options.pronunciations
-            ),
+        """Change how the next stream speaks; streams that are open keep theirs.
+
+        None takes the default again. Raises ValueError: an option is of no use.
+        """
+        self._options = self._options.changed(
+            voice=voice,
+            language=language,
+            instructions=instructions,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+            pronunciations=pronunciations,
+            normalize=normalize,
         )
 
     def synthesize(
@@ -270,9 +232,9 @@ class TTS(tts.TTS[Never]):
             self._capabilities.aligned_transcript = attempt.exact_words
 
 
-def _check(speed: NotGivenOr[float], sample_rate: int) -> None:
+def _check(speed: NotGivenOr[float | None], sample_rate: int) -> None:
     low, high = SAMPLE_RATES_HZ
-    if not low <= sample_rate <= high:
-        raise ValueError(f"sample_rate is {sample_rate}, allowed is {low} to {high}")
-    if is_given(speed) and speed != 1.0:
-        raise ValueError(f"speed is {speed:g}, allowed is 1.0: the voice is not stretched")
+    if not isinstance(sample_rate, int) or not low <= sample_rate <= high:
+        raise ValueError(f"sample_rate is {sample_rate!r}, allowed is {low} to {high}")
+    if is_given(speed) and speed not in (None, 1.0):
+        raise ValueError(f"speed is {speed!r}, allowed is 1.0: the voice is not stretched")

@@ -1,15 +1,18 @@
 """TextFeed: the text rows of one request, in talker segments, with the times of its words.
 
 The talker takes one text row a frame. A feed knows whether the next row exists yet, when a
-segment's text is over, and in which frame each word's rows went in. Where a segment's text is laid
-out in its prompt, it knows when that text is there. Torch-free, engine thread.
+segment's text is over, and in which frame each word's rows went in. It hands out rows in runs, so
+that a steady stream asks every other second; what was not used of a run goes back when anything
+changes. Where a segment's text is laid out in its prompt, it knows when that text is there.
+Torch-free, engine thread.
 """
 
 import unicodedata
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from math import ceil
+from typing import Literal, NamedTuple
 
 from playhead.engine.messages import Guard, Word
 from playhead.engine.text.front_end import TextStream, Traits
@@ -32,6 +35,12 @@ TAIL_SHARE = 0.5
 """Share of a segment's expected frames behind which a guard may find that it is over."""
 _SPOKEN_MARKS = "&%@#§"
 """Marks that are read as words."""
+RUN_ROWS = 32
+"""Most rows of text in one run."""
+MOST_VOID = 2
+"""Frames whose rows may be taken back: one that ended the segment and one behind it."""
+NEVER = 1 << 62
+"""A frame no request reaches."""
 Overdue = Guard | Literal["full"]
 """Why a segment stops before the model ends it; `full`: its frames are used up, text is left."""
 
@@ -42,6 +51,22 @@ class RowIds:
 
     end: int
     pad: int
+
+
+class Run(NamedTuple):
+    """Rows of the next frames of a request: all known now, and alike but for their ids."""
+
+    ids: list[int]
+    """Text ids; the last one is that of all further frames too."""
+    num_frames: int
+    may_end: bool
+    more: bool
+    """The row behind the run is known."""
+    overdue: Overdue
+    """Why the segment stops with the run, which is one frame then."""
+    tail: int
+    """Frame of the request from which on a guard may find that the segment is over: all of its
+    text went in, and at least half of its speech should be spoken."""
 
 
 class TextFeed:
@@ -58,8 +83,7 @@ class TextFeed:
         """Take a front-end stream that nothing was pushed into yet."""
         self.closed = False
         self.num_chars = 0
-        self.words: list[Word] = []
-        """Words timed since the last `take_words`, in frames' time of the request."""
+        self._words: list[Word] = []
         self._stream = stream
         self._traits = traits
         self._ids = row_ids
@@ -72,8 +96,12 @@ class TextFeed:
         self._end_fed = False
         self._stopped: Guard = ""
         self._last_end_s = 0.0
-        self._taken: deque[int | None] = deque(maxlen=2)
+        self._taken: deque[int | None] = deque(maxlen=RUN_ROWS + MOST_VOID)
         """The newest rows handed out; None for those that are no text."""
+        self._text_taken = False
+        """The newest run was of text."""
+        self._ahead: deque[tuple[int, TextUnit]] = deque()
+        """Units of that run, and the frame of the request at which each begins."""
         self._trailing: deque[int] = deque()
         """Rows of a prompt's text that found no place in it."""
 
@@ -170,44 +198,83 @@ class TextFeed:
         self._end_fed = False
         self._stopped = ""
 
-    def next_row(self, frame: int, segment_frame: int) -> int:
-        """Return the text id of frame `frame` of the request, `segment_frame` of its segment."""
-        if not self._rows:
-            if self.in_prompt:
-                return self._trailing.popleft() if self._trailing else self._ids.pad
+    def run(self, frame: int, segment_frame: int, most: int) -> Run:
+        """Take the rows of up to `most` frames from `frame` of the request, `segment_frame` of its
+        segment; at least one, and no more than are known and alike.
+        """
+        self._reach(frame)
+        if not self._rows and not self.in_prompt:
             self._fill_rows(frame, segment_frame)
         if self._rows:
-            self._segment_rows += 1
-            row = self._rows.popleft()
-            self._taken.append(row)
-            return row
-        self._taken.append(None)
-        assert self._closing, "asked for a row that is not known yet"
-        if self._end_fed:
-            return self._ids.pad
-        self._end_fed = True
-        return self._ids.end
+            return self._text_run(frame, segment_frame, most)
+        self._text_taken = False
+        num_frames, text_id = 1, self._ids.pad
+        if self._trailing:
+            text_id = self._trailing.popleft()
+        elif not (self.in_prompt or self._end_fed):
+            assert self._closing, "asked for a row that is not known yet"
+            self._end_fed, text_id = True, self._ids.end
+        elif not self._stopped:
+            num_frames = max(min(most, ceil(self._longest) - 1 - segment_frame), 1)
+        if not self.in_prompt:
+            self._taken.extend((None,) * min(num_frames, MOST_VOID))
+        overdue = self.overdue(segment_frame + num_frames)
+        tail = frame - segment_frame + self._tail_frames if self._closing else NEVER
+        return Run([text_id], num_frames, self.may_end, self.has_row, overdue, tail)
 
-    def after(self, segment_frame: int) -> tuple[bool, Overdue, bool]:
-        """Return `may_end`, `overdue` at that frame and `has_row`, once its row was taken."""
-        if not self._rows:
-            return self.may_end, self.overdue(segment_frame), self.has_row
-        known = self._closing or (self.closed and not self._units)
-        full: Overdue = "full" if segment_frame >= self._segment_limit else ""
-        return known and not self._traits.in_step, full, True
+    def _text_run(self, frame: int, segment_frame: int, most: int) -> Run:
+        """Take rows of the unit at hand and of units behind it, as long as the segment goes on."""
+        most = min(most, RUN_ROWS, max(self._segment_limit - 1 - segment_frame, 1))
+        num_rows = len(self._rows)
+        if self._closing and self._traits.in_step:
+            num_rows = max(num_rows - 1, 1)  # behind the last one the model may end the segment
+        num_rows = min(num_rows, most)
+        ids = [self._rows.popleft() for _ in range(num_rows)]
+        self._segment_rows += num_rows
+        # The last unit known stays: whether the segment ends behind it depends on what comes.
+        while not (self._rows or self._closing) and len(self._units) > 1:
+            unit, at = self._units[0], len(ids)
+            rows = self._segment_rows + len(unit.token_ids)
+            fits = unit.token_ids and at + len(unit.token_ids) <= most
+            if not fits or self._closes(unit, segment_frame + at, rows):
+                break
+            self._ahead.append((frame + at, self._units.popleft()))
+            self._segment_rows = rows
+            ids.extend(unit.token_ids)
+        self._taken.extend(ids)
+        self._text_taken = True
+        tail, num_rows = NEVER, len(ids)
+        if self._closing and not self._rows:
+            tail = frame + max(num_rows, self._tail_frames - segment_frame)
+        overdue = self.overdue(segment_frame + num_rows)
+        return Run(ids, num_rows, self.may_end, self.has_row, overdue, tail)
+
+    def give_back(self, frame: int, num_frames: int) -> None:
+        """End the newest run before `frame`: nothing is made of its last `num_frames`."""
+        self._reach(frame)
+        if not self._text_taken:
+            return
+        self._segment_rows -= num_frames
+        while self._ahead:
+            _, unit = self._ahead.pop()
+            self._units.appendleft(unit)
+            for _ in unit.token_ids:
+                self._taken.pop()
+            num_frames -= len(unit.token_ids)
+        self.take_back(num_frames)
+
+    def _reach(self, frame: int) -> None:
+        """Let units begin whose first frame was launched: it is before `frame`."""
+        while self._ahead and self._ahead[0][0] < frame:
+            at, unit = self._ahead.popleft()
+            self._time_word(unit, at)
 
     def take_back(self, num_rows: int) -> None:
-        """Undo the last `num_rows` (at most 2) `next_row`: their text is still unspoken."""
+        """Undo the last rows handed out, at most MOST_VOID that were used: they are unspoken."""
         for _ in range(min(num_rows, len(self._taken))):
             row = self._taken.pop()
             if row is not None:
                 self._rows.appendleft(row)
-
-    def in_tail(self, segment_frame: int) -> bool:
-        """All text of the segment went in, and at least half of its speech should be over."""
-        if self._rows or not self._closing:
-            return False
-        return segment_frame >= TAIL_SHARE * self._segment_rows * self._traits.frames_per_row
 
     def stop(self, guard: Guard) -> None:
         """End the segment with its next frame: it goes on behind its text."""
@@ -219,12 +286,21 @@ class TextFeed:
             return "full" if segment_frame >= self._segment_limit else ""
         if self._stopped:
             return self._stopped
+        return "duration" if segment_frame >= self._longest else ""
+
+    @property
+    def _longest(self) -> float:
+        """Return how many frames the segment may take, its text being complete."""
         if self._traits.in_step:
             allowed = self._segment_rows * IN_STEP_FACTOR
         else:
             expected = self._segment_rows * self._traits.frames_per_row
             allowed = expected * LENGTH_FACTOR + LENGTH_EXTRA_FRAMES
-        return "duration" if segment_frame >= min(allowed, self._segment_limit) else ""
+        return min(allowed, self._segment_limit)
+
+    @property
+    def _tail_frames(self) -> int:
+        return ceil(TAIL_SHARE * self._segment_rows * self._traits.frames_per_row)
 
     @property
     def more_segments(self) -> bool:
@@ -235,16 +311,24 @@ class TextFeed:
     def _words_left(self) -> bool:
         return any(unit.token_ids and _has_words(unit.text) for unit in self._units)
 
-    def take_words(self) -> list[Word]:
-        """Return and forget the words timed so far."""
-        words, self.words = self.words, []
+    @property
+    def words_from(self) -> int:
+        """How many frames have to be launched for words to wait; NEVER: none are known ahead."""
+        if self._words:
+            return 0
+        return self._ahead[0][0] + 1 if self._ahead else NEVER
+
+    def take_words(self, frame: int) -> list[Word]:
+        """Return and forget the words begun before a frame, in frames' time of the request."""
+        self._reach(frame)
+        words, self._words = self._words, []
         return words
 
     def take_rest(self) -> list[Word]:
         """Time what was never spoken (trailing marks, emoji) at the end, so no text is lost."""
         while self._units:
             self._time_word(self._units.popleft(), 0)
-        return self.take_words()
+        return self.take_words(0)
 
     def _fill_rows(self, frame: int, segment_frame: int) -> None:
         """Move the next unit's rows in; decide whether the segment closes behind it."""
@@ -256,9 +340,12 @@ class TextFeed:
             self._time_word(unit, frame)
             self._rows.extend(unit.token_ids)
             rows = self._segment_rows + len(unit.token_ids)
-            filled = max(segment_frame, rows * self._traits.frames_per_row) / self._segment_limit
-            if (unit.sentence_end and filled > SEGMENT_FILL) or filled > HARD_FILL:
-                self._closing = True
+            self._closing = self._closes(unit, segment_frame, rows)
+
+    def _closes(self, unit: TextUnit, segment_frame: int, num_rows: int) -> bool:
+        """Return whether the segment closes behind a unit that fills it to `num_rows`."""
+        filled = max(segment_frame, num_rows * self._traits.frames_per_row) / self._segment_limit
+        return filled > (SEGMENT_FILL if unit.sentence_end else HARD_FILL)
 
     def _time_word(self, unit: TextUnit, frame: float) -> None:
         """Set a unit's times: exact rows where the front end tells them, else rows' mean pace."""
@@ -277,7 +364,7 @@ class TextFeed:
         start_s = max(start_s, self._last_end_s)
         self._last_end_s = max(end_s, start_s)
         if unit.text:
-            self.words.append(Word(unit.text, start_s, self._last_end_s))
+            self._words.append(Word(unit.text, start_s, self._last_end_s))
 
 
 def _has_words(text: str) -> bool:

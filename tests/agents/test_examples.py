@@ -61,7 +61,8 @@ async def job_of(
     """Run an example's entry as a job of its own thread; it hears nothing unless `stt` does."""
 
     def prepare(process: JobProcess) -> None:
-        example.prepare(process)
+        if hasattr(example, "prepare"):
+            example.prepare(process)
         process.userdata.update(llm=model, stt=stt)
 
     playhead.TTS().prewarm()  # as the example does when it is run

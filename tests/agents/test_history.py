@@ -201,6 +201,35 @@ def test_a_pause_stops_what_was_heard() -> None:
     run_virtual(talk())
 
 
+@pytest.mark.parametrize("captions", [True, False], ids=["in a room", "alone"])
+def test_a_storm_of_pauses_leaves_every_turn_true(captions: bool) -> None:
+    chance = random.Random(8)
+
+    async def talk() -> None:
+        model = ScriptedLLM(*[NUMBERS] * 12, token_s=0.001)
+        async with attached(model, captions=captions) as (session, heard_s, output):
+            for turn in range(12):
+                num_kept = len(said(session))
+                assert heard_s() == 0.0
+                handle = session.generate_reply(user_input="Count.")
+                for _ in range(chance.randrange(12)):
+                    await asyncio.sleep(chance.choice([0.0, 0.001, chance.uniform(0.0, 0.6)]))
+                    chance.choice([output.pause, output.resume])()
+                truth = heard_s() / WORD_S
+                if turn % 3:
+                    await session.interrupt()
+                output.resume()
+                await handle
+                kept = "".join(text for text, _ in said(session)[num_kept:])
+                if turn % 3:
+                    assert abs(words_of(kept) - truth) <= 1.0 and NUMBERS.startswith(kept)
+                else:
+                    assert kept == NUMBERS
+                await asyncio.sleep(0.3)
+
+    run_virtual(talk())
+
+
 def test_a_tap_on_another_sink_keeps_what_was_heard() -> None:
     async def talk() -> None:
         voice, carrier = voice_of()

@@ -1,5 +1,7 @@
 """What the constructor takes and refuses, and audio at other rates than the engine's."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from livekit.agents import APIConnectOptions, Plugin
@@ -89,7 +91,30 @@ async def test_text_without_spaces_reaches_the_engine_as_it_is_written(
     [
         ({"sample_rate": 7_999}, "8000 to 48000"),
         ({"sample_rate": 48_001}, "8000 to 48000"),
+        ({"sample_rate": "24000"}, "'24000', allowed is 8000"),
+        ({"sample_rate": 24000.0}, "24000.0, allowed is 8000"),
         ({"speed": 1.2}, "speed is 1.2, allowed is 1.0"),
+        ({"speed": "fast"}, "speed is 'fast', allowed is 1.0"),
+        ({"engine": 5}, "engine is 5; give a started client or a socket path"),
+        ({"base_url": "http://a:99999"}, "base_url is 'http://a:99999'"),
+        ({"base_url": 5}, "base_url is 5"),
+        ({"voice": 5}, "voice: got int, allowed: string"),
+        ({"language": ["de"]}, "language: got list, allowed: string"),
+        ({"instructions": 5}, "instructions: got int"),
+        ({"temperature": "hot"}, "temperature: got str, allowed: number"),
+        ({"temperature": -1}, "temperature is -1, allowed is 0 to 10"),
+        ({"temperature": float("nan")}, "temperature is nan, allowed are numbers"),
+        ({"top_k": 2.5}, "top_k: got float, allowed: integer"),
+        ({"top_p": 1.5}, "top_p is 1.5, allowed is 0 to 1"),
+        ({"repetition_penalty": 0}, "repetition_penalty is 0, allowed is 0.01"),
+        ({"seed": -1}, "seed is -1, allowed is 0 to"),
+        ({"seed": 1.5}, "seed: got float"),
+        ({"normalize": "off"}, "normalize: got str, allowed: boolean"),
+        ({"pronunciations": ["SQL"]}, "pronunciations: got list, allowed: a mapping"),
+        ({"pronunciations": {"SQL": 5}}, "pronunciations: got int, allowed: string"),
+        ({"pronunciations": {"": "x"}}, "the word of '' has 0 characters"),
+        ({"pronunciations": {"Nguyen": "/5/"}}, "'Nguyen' has '5', allowed are words of"),
+        ({"pronunciations": {str(n): "x" for n in range(201)}}, "201 entries, most are 200"),
         ({"base_url": "http://a", "engine": "/run/b"}, "give one of them"),
         ({"base_url": "http://a", "model": "b"}, "give one of them"),
         ({"engine": "/run/a", "profile": "cpu"}, "give one of them"),
@@ -108,6 +133,45 @@ async def test_how_words_are_read_goes_to_the_engine(any_tts: MakeTts) -> None:
     first, second = carrier.of(Submit)
     assert (first.pronunciations, first.normalize) == ((("SQL", "sequel"),), False)
     assert (second.pronunciations, second.normalize) == ((), True)
+
+
+async def test_an_option_that_is_refused_changes_nothing_and_none_is_the_default(
+    make_tts: MakeTts,
+) -> None:
+    """A wrong type never reaches the engine, which would end with it, and so all other calls."""
+    voice, carrier = make_tts(tone, voice="ada", top_k=8, pronunciations={" SQL ": "sequel"})
+    with pytest.raises(ValueError, match="language: got int"):
+        voice.update_options(voice="bo", language=5)  # type: ignore[arg-type]
+    await voice.synthesize("hum", conn_options=ONCE).collect()
+    voice.update_options(voice=None, language="de-AT", top_k=None, pronunciations=None, seed=None)
+    await voice.synthesize("hum", conn_options=ONCE).collect()
+    first, second = carrier.of(Submit)
+    assert (first.voice, first.language, first.sampling.top_k) == ("ada", "auto", 8)
+    assert first.pronunciations == (("SQL", "sequel"),)
+    assert (second.voice, second.language, second.sampling.top_k) == (None, "german", None)
+    assert (second.pronunciations, second.seed) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        *(("en", "english"), ("pt-BR", "portuguese"), ("zh_CN", "chinese"), ("ja", "japanese")),
+        *(("German", "German"), ("auto", "auto"), ("it", "italian"), ("xx", "xx")),
+    ],
+)
+async def test_a_language_may_be_named_by_its_code(
+    make_tts: MakeTts, given: str, named: str
+) -> None:
+    voice, carrier = make_tts(tone, language=given)
+    await voice.synthesize("hum", conn_options=ONCE).collect()
+    assert carrier.of(Submit)[0].language == named
+
+
+def test_what_the_environment_lacks_may_be_passed_on() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(
+        "voice language engine base_url api_key model profile speed aligned_transcript".split()
+    )
+    assert playhead.TTS(**nothing).model == "embedded"
 
 
 def test_what_changes_nothing_is_taken() -> None:

@@ -1,11 +1,13 @@
 """Telephone: deploy/sip as the server reads it, and a call that is picked up late."""
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from google.protobuf.json_format import Parse
-from livekit import api
+from livekit import api, rtc
 from livekit.plugins import playhead
 
 from playhead.engine.messages import Playback, Submit
@@ -33,6 +35,21 @@ def test_sip_files_are_what_the_server_takes(name: str, kind: type) -> None:
     if name == "dispatch-rule":
         (agent,) = request.dispatch_rule.room_config.agents
         assert agent.agent_name == load_example("phone_bot").AGENT_NAME
+
+
+async def test_a_callee_who_is_gone_before_it_answers_is_not_waited_for() -> None:
+    phone_bot = load_example("phone_bot")
+    callee = SimpleNamespace(identity="callee", attributes={phone_bot.CALL_STATUS: "ringing"})
+    room = rtc.EventEmitter()  # type: ignore[var-annotated]
+    room.remote_participants = {"callee": callee}  # type: ignore[attr-defined]
+    waiting = asyncio.create_task(phone_bot.answered(room, callee))
+    await asyncio.sleep(0)
+    room.emit("participant_attributes_changed", {}, callee)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    room.remote_participants.clear()  # type: ignore[attr-defined]
+    room.emit("participant_disconnected", callee)
+    assert await waiting is False
 
 
 @pytest.mark.livekit

@@ -9,8 +9,20 @@ from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.plugins import playhead
 
-from playhead.engine.messages import Accepted, Append, Cancel, Close, Command, Done, Result, Submit
-from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.engine.messages import (
+    Accepted,
+    Append,
+    Cancel,
+    Close,
+    Command,
+    Done,
+    Pcm,
+    Result,
+    Submit,
+    Word,
+    Words,
+)
+from playhead.engine.units import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from tests.agents.conftest import MakeTts
 from tests.agents.fakes import WordSpeaker, frame_pcm, samples_of, silent, tokens
 
@@ -134,9 +146,33 @@ async def test_exact_words_come_with_their_audio_and_join_to_the_text(any_tts: M
     assert "".join(timed(audio)) == " " + TEXT
     sent_s = 0.0
     for a in audio:
-        for word in a.frame.userdata[USERDATA_TIMED_TRANSCRIPT]:
-            assert word.start_time >= sent_s - 0.01  # 10 ms are held back to mark the last frame
+        for word in a.frame.userdata[USERDATA_TIMED_TRANSCRIPT]:  # 10 ms mark the last frame
+            assert sent_s - 0.0101 <= word.start_time <= sent_s + FRAME_S + 0.0101
         sent_s += a.frame.duration
+
+
+async def test_words_known_long_before_they_sound_come_with_the_frame_they_begin_in(
+    make_tts: MakeTts,
+) -> None:
+    starts_s = [number * 0.1 for number in range(12)]
+
+    def at_once(command: Command) -> list[Result]:
+        if not isinstance(command, Submit):
+            return []
+        name = command.request_id
+        words = tuple(Word(f"w{at:.1f} ", at, at + 0.1) for at in starts_s)
+        audio = b"".join(map(frame_pcm, range(15)))
+        done = Done(name, "stop", 15 * FRAME_SAMPLES, 15)
+        return [Accepted(name), Words(name, words, False), Pcm(name, 0, audio, 15), done]
+
+    voice, _ = make_tts(at_once)
+    sent_s, told = 0.0, 0
+    for each in await speak(voice, [TEXT]):
+        for word in each.frame.userdata[USERDATA_TIMED_TRANSCRIPT]:
+            assert sent_s - 0.0101 <= word.start_time <= sent_s + FRAME_S + 0.0101
+            told += 1
+        sent_s += each.frame.duration
+    assert told == len(starts_s)
 
 
 async def test_estimated_words_come_only_when_asked_for(any_tts: MakeTts) -> None:

@@ -99,8 +99,12 @@ def rewind(runner: CudaRunner, position: int) -> None:
 
 
 def idle_share(runner: CudaRunner, rows: int, streams: int, alone_ms: float) -> dict[str, float]:
-    """Return what of a step without codec is not the frame graph: copies, launch, gaps."""
-    rewind(runner, CONTEXT)
+    """Return what of a step without codec is not the frame graph: copies, launch, gaps.
+
+    A frame takes longer the longer its context is: streams start as much below `CONTEXT`, at which
+    the graph alone was timed, as they end above it.
+    """
+    rewind(runner, CONTEXT - round(IDLE_STEPS * rows / streams / 2))
     step_ms = Loop(runner, rows, None, streams).run(IDLE_STEPS) * 1e3
     return {f"frames_only_step_ms_b{rows}": round(step_ms, 3),
             f"gpu_idle_share_b{rows}": round(1 - alone_ms / step_ms, 4)}  # fmt: skip

@@ -77,6 +77,9 @@ def test_image_is_what_the_deployment_says() -> None:
     ], "steps belong into install.sh, where a test runs them"
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "PLAYHEAD_PROFILE", "HEALTHCHECK", "VOLUME /cache"):
         assert name in text
+    guide = (ROOT / "docs/deployment.md").read_text()
+    page = text.split("HEALTH=")[1].split()[0]
+    assert page in guide and "os.environ['HEALTH']" in text, "the guide says what to ask instead"
 
 
 @pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]])

@@ -128,6 +128,51 @@ class HeardSpeech:
         return end
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An impaired link and the interface of ours at its near end."""
+
+    process: subprocess.Popen[str]
+    namespace: str
+    interface: str
+    address: str
+
+    def impair(self, **impairment: float) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(impairment) + "\n")
+        self.process.stdin.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class FarRoom:
+    """A worker at the near end of a link and listeners beyond it."""
+
+    link: Link
+    worker: WorkerProcess
+
+    def hear(
+        self, room: str, texts: list[Spoken], folder: Path, *, settle_s: float, **impairment: float
+    ) -> HeardSpeech:
+        """Run a listener beyond the link, which is impaired so."""
+        self.link.impair(**impairment)
+        prefix = ("ip", "netns", "exec", self.link.namespace)
+        try:
+            return run_listener(
+                self.worker.access, room, texts, folder, prefix=prefix, settle_s=settle_s
+            )
+        finally:
+            print(self.worker.log()[-3000:])
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeech:
+    """What a listener heard of a text, and what the engine made for it."""
+
+    heard: HeardSpeech
+    request_id: str
+    made: npt.NDArray[np.int16]
+
+
 Hear = Callable[..., HeardSpeech]
 Render = Callable[..., npt.NDArray[np.int16]]
 """From text and seed (7 if not given) to the engine's own samples."""

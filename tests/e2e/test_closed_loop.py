@@ -14,15 +14,12 @@ from livekit import rtc
 from playhead.worker import sdk_routing
 from playhead.worker.client import EngineClient
 from playhead.worker.demo.llm import PARAGRAPH
-from playhead.worker.demo.server import Access, LocalServer
+from playhead.worker.demo.server import Access
 from playhead.worker.permissions import RoomPolicy
 from playhead.worker.session import RoomSession
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
-from tests.e2e.rig import HeardSpeech, Spoken, WorkerProcess, run_listener
-from tests.e2e.test_clock_truth import Link, link
+from tests.e2e.rig import FarRoom, HeardSpeech, KnownSpeech, Spoken
 from tests.worker.people import Person
-
-__all__ = ["link"]  # the fixture of an impaired link
 
 pytestmark = [pytest.mark.livekit, pytest.mark.slow]
 
@@ -165,9 +162,9 @@ async def test_of_three_listeners_heard_follows_the_linked_one_then_who_reports_
     assert after["done"] == before["done"]
 
 
-def delays_s(heard: HeardSpeech) -> list[float]:
+def delays_s(heard: HeardSpeech, request_id: str) -> list[float]:
     """Return the way from the sender to the ear as the clock takes it, in the speech's middle."""
-    readings = [r for r in heard.of("clock", "t") if r["source"] == "reported"]
+    readings = [r for r in heard.of("clock", request_id) if r["source"] == "reported"]
     middle = [r for r in readings if r["heard_s"] > 2.0 and r["slack_s"] > 0.05]
     assert len(middle) > 50, len(middle)
     return [reading["exited_s"] - reading["heard_s"] for reading in middle]
@@ -175,30 +172,13 @@ def delays_s(heard: HeardSpeech) -> list[float]:
 
 @pytest.mark.timeout(300)
 def test_the_lead_follows_the_reports_of_a_worse_link(
-    link: Link, tmp_path: Path, room_name: str
+    paragraph: KnownSpeech, far_room: FarRoom, tmp_path: Path, room_name: str
 ) -> None:
     """What is on its way grows with the link, 80 +- 30 ms and 3 % loss; nobody hears a gap."""
     texts = [Spoken("w", "Hello there, and welcome."), Spoken("t", PARAGRAPH)]
-    link.impair(delay_ms=0)
-    heard: list[HeardSpeech] = []
-    with LocalServer(host=link.address, interface=link.interface) as server:
-        worker = WorkerProcess(server.access, tmp_path / "worker.log")
-        worker.start()
-        try:
-            for impairment in ({}, {"delay_ms": 80, "jitter_ms": 30, "loss": 0.03}):
-                link.impair(**impairment)
-                heard.append(
-                    run_listener(
-                        server.access,
-                        f"{room_name}-{len(heard)}",
-                        texts,
-                        tmp_path / str(len(heard)),
-                        prefix=("ip", "netns", "exec", link.namespace),
-                        settle_s=3.0,
-                    )
-                )
-        finally:
-            worker.stop()
-    clean_s, worse_s = (statistics.median(delays_s(each)) for each in heard)
+    impairment = {"delay_ms": 80, "jitter_ms": 30, "loss": 0.03}
+    worse = far_room.hear(room_name, texts, tmp_path, settle_s=3.0, **impairment)
+    clean_s = statistics.median(delays_s(paragraph.heard, paragraph.request_id))
+    worse_s = statistics.median(delays_s(worse, "t"))
     assert worse_s > clean_s + 0.06, (clean_s, worse_s)
-    assert [each.end_of("t")["gaps"] for each in heard] == [0, 0]
+    assert paragraph.heard.end_of(paragraph.request_id)["gaps"] == worse.end_of("t")["gaps"] == 0

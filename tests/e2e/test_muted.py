@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.livekit, pytest.mark.slow]
 
 TEXT = (
     "Let me check that for you. The package left our warehouse on Monday morning, and it should "
-    "be at your door by Friday. Would you like a message when the driver is near your street?"
+    "be at your door by Friday."
 )
 LOUD = 600
 MOST_AHEAD_FRAMES = 25

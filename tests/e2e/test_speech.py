@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from playhead.engine.units import SAMPLE_RATE_HZ
 from playhead.worker.demo.align import align
 from playhead.worker.demo.asr import Transcriber
 from playhead.worker.demo.check import judge
@@ -17,11 +18,13 @@ from playhead.worker.demo.page import CallerPage
 from playhead.worker.demo.parts import client_bundle, node_modules
 from playhead.worker.demo.server import Access
 from tests.asr import transcriber, wer
-from tests.e2e.rig import Hear, Render, Spoken, WorkerProcess
+from tests.e2e.rig import Hear, KnownSpeech, Render, Spoken, WorkerProcess
 
 pytestmark = [pytest.mark.livekit, pytest.mark.slow]
 
 DRIVER = Path(__file__).parent / "browser.mjs"
+LEAD_S = 0.05
+"""Of what is heard before a text, this much is judged with it."""
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +33,16 @@ def asr() -> Transcriber:
 
 
 def test_paragraph_is_heard_when_written_token_by_token(
-    hear: Hear, worker: WorkerProcess, rendered: Render, asr: Transcriber
+    paragraph: KnownSpeech, rendered: Render, asr: Transcriber
 ) -> None:
-    heard = hear([Spoken("p1", PARAGRAPH)])
-    end = heard.end_of("p1")
+    heard, made = paragraph.heard, paragraph.made
+    end = heard.end_of(paragraph.request_id)
     assert end["type"] == "finished" and end["gaps"] == 0, end
     assert end["heard_text"].split() == PARAGRAPH.split()
-    verdict = judge(PARAGRAPH, rendered(PARAGRAPH), worker.made("p1"), heard.pcm, asr)
+    begun_s = align(made, heard.pcm).heard_at_s(0.0)
+    assert begun_s is not None
+    pcm = heard.pcm[max(0, round((begun_s - LEAD_S) * SAMPLE_RATE_HZ)) :]
+    verdict = judge(PARAGRAPH, rendered(PARAGRAPH), made, pcm, asr)
     assert not verdict.problems, verdict.summary()
     assert verdict.num_gaps == 0, verdict.summary()
 
@@ -44,6 +50,7 @@ def test_paragraph_is_heard_when_written_token_by_token(
 def test_first_sound_comes_soon_after_the_first_token(hear: Hear, worker: WorkerProcess) -> None:
     text = "Good morning, and thanks for calling."
     heard = hear([Spoken("s1", text)])
+    assert heard.end_of("s1")["gaps"] == 0, "nothing was reported before it"
     place_s = align(worker.made("s1"), heard.pcm).heard_at_s(0.0)
     assert place_s is not None
     delay_s = heard.recording.time_at_s(place_s) - heard.begun["s1"]

@@ -13,7 +13,7 @@ from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import CodecState, StateSizes, TalkerState
 from playhead.engine.cuda_weights import fold_codec, fold_frame
 from playhead.engine.eager_runner import EagerRunner
-from playhead.engine.graphs import GraphSizes
+from playhead.engine.graphs import GraphSizes, Recorder
 from playhead.engine.models.greedy import GREEDY
 from playhead.engine.models.loader import Model, load_model
 from playhead.engine.models.prompt import Clone, Prompt, build_prompt
@@ -54,7 +54,8 @@ def test_rows_when_voices_in_and_out_of_context_join(model: Model) -> None:
     frame = fold_frame(model.config, model.main_weights(), SIZES.max_positions, torch.float32)
     codec = fold_codec(model.config.codec, model.codec_weights(), torch.float32)
     talker = TalkerState(frame, SIZES)
-    joins = Joins(frame, talker, CodecState(codec, SIZES.num_slots), False)
+    recorder = Recorder(torch.device("cpu"))
+    joins = Joins(frame, talker, CodecState(codec, SIZES.num_slots), recorder)
     sampling = model.resolve_sampling(GREEDY)
     prompts = [prompt(model, 9), prompt(model, 0)]
     for slot, each in enumerate(prompts, start=1):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from playhead.engine.cuda_joins import Joins, SlotStart
+from playhead.engine.cuda_joins import JOIN_SIZES, Joins, SlotStart
 from playhead.engine.cuda_state import CodecState, PagePool, StateSizes, TalkerState, memory_table
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights
 from playhead.engine.errors import Busy
@@ -87,7 +87,8 @@ def test_prefixes_are_kept_until_another_needs_the_room(
 ) -> None:
     sizes = StateSizes(3, 32, 64, prefix_entries=2)
     state = TalkerState(weights[0], sizes)
-    joins = Joins(weights[0], state, CodecState(weights[1], sizes.num_slots), pin=False)
+    codec = CodecState(weights[1], sizes.num_slots)
+    joins = Joins(weights[0], state, codec, Recorder(torch.device(DEVICE)))
 
     def join(voice: int, seed: int = 0) -> bool:
         """Return whether the prompt had to be run."""
@@ -104,6 +105,31 @@ def test_prefixes_are_kept_until_another_needs_the_room(
     join(1, seed=0x9234_5678_FFFF_FFFE)
     halves = state.wholes[2, [SEED_LOW, SEED_HIGH]].cpu().numpy().view(np.uint32)
     assert halves.tolist() == [0xFFFF_FFFE, 0x9234_5678]
+
+
+def test_any_number_of_streams_joins_like_one_at_a_time(
+    weights: tuple[FrameWeights, CodecWeights],
+) -> None:
+    num = JOIN_SIZES[-1] + 3
+    sizes = StateSizes(num, 16, 16, prefix_entries=1)
+    states = [TalkerState(weights[0], sizes) for _ in range(2)]
+    scratch = states[0].reals[0].clone()
+    slots = list(range(1, num + 1))
+    for state, batches in zip(states, ([slots], [[slot] for slot in slots]), strict=True):
+        codec = CodecState(weights[1], sizes.num_slots)
+        codec.frames += 5
+        joins = Joins(weights[0], state, codec, Recorder(torch.device(DEVICE)))
+        for slot in slots:
+            state.pool.reserve(slot, 16)
+            joins.starts[slot] = SlotStart(_prompt(slot), SAMPLING, 7 * slot, new_stream=True)
+        to_run = [each for batch in batches for each in joins.join(batch)]
+        assert to_run == [(slot, 0, 3) for slot in slots]
+        assert codec.frames[1:].count_nonzero() == 0
+        assert torch.equal(state.reals[0], scratch)
+    together, alone = states
+    for name in ("carry", "wholes", "reals", "seen", "page_table"):
+        assert torch.equal(getattr(together, name)[1:], getattr(alone, name)[1:]), name
+    assert together.wholes[1:, SEED_LOW].tolist() == [7 * slot for slot in slots]
 
 
 def test_memory_table_adds_up() -> None:

@@ -37,6 +37,7 @@ CASES = [
     ("```\nnever closed", ""),
     ("| a | b |\n|---|:-:|\n| 1 | 2 |\nrest", "a, b.\n1, 2.\nrest"),
     ("hi 😀 there 👍🏽!", "hi there !"),
+    ("20㎡ or 5㎞", "20m2 or 5km"),
     ("🇩🇪 1️⃣ 👩‍👩‍👧‍👦 ok", "1 ok"),
     ("Hello :-) ok", "Hello ok"),
     ("see https://www.example.com/a/b?x=1#y. Next", "see example.com/a/b. Next"),

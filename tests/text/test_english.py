@@ -12,7 +12,7 @@ from playhead.engine.errors import CheckpointError
 from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.text.english.front_end import EnglishFrontEnd, pieces_of
 from playhead.engine.text.english.lexicon import load_lexicon
-from playhead.engine.text.english.normalise import plain, run_of, spoken
+from playhead.engine.text.english.normalise import plain, spoken
 from playhead.engine.text.english.phonemes import (
     NUM_SOUNDS,
     PAIR_BASE,
@@ -21,6 +21,7 @@ from playhead.engine.text.english.phonemes import (
     SOUNDS,
     written,
 )
+from playhead.engine.text.english.piece import run_of
 from playhead.engine.text.unit import TextUnit
 
 

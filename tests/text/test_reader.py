@@ -161,6 +161,47 @@ CASES = [
         "1,234.56 ou 5-10 €",
         "mille deux cent trente-quatre virgule cinq six ou cinq à dix euros",
     ),
+    ("de", "am 24.12. um 15.30 Uhr", "am vierundzwanzigsten Dezember um fünfzehn Uhr dreißig"),
+    ("de", "Es steht 3:2.", "Es steht drei zu zwei."),
+    ("de", "die 90er, 3/4 Liter", "die neunziger, drei Viertel Liter"),
+    ("de", "1½ Stunden, Version 3.5.", "eineinhalb Stunden, Version drei Komma fünf."),
+    ("fr", "5 millions €, 3/4, 1/2 tasse", "cinq millions d'euros, trois quarts, 1/2 tasse"),
+    ("fr", "le 24/12, 3:1", "le vingt-quatre décembre, trois à un"),
+    ("es", "US$ 5, 1/3 de 12/8", "cinco dólares, un tercio de doce entre ocho"),
+    ("it", "alle 14.30, l'1:00", "alle quattordici e trenta, l'una in punto"),
+    ("it", "il 3° posto a 30°", "il terzo posto a trenta gradi"),
+    ("pt", "US$ 5, 3/4, 2½", "cinco dólares, três quartos, dois e meio"),
+    ("ru", "80-е и 1-е", "восьмидесятые и первое"),
+    ("ru", "2 млн, 3 тыс. и 2,5 млн", "два миллиона, три тысячи и два с половиной миллиона"),
+    (
+        "ru",
+        "8 (800) 555-35-35",
+        "восемь, восемь ноль ноль, пять пять пять, три пять, три пять",
+    ),
+    ("ru", "3:2, 2/3, 10-12 лет", "три два, две третьих, десять – двенадцать лет"),
+    ("zh", "1/2杯，3:0，CA1234", "二分之一杯，三比零，CA 一二三四"),
+    ("zh", "12/24，15：30", "十二月二十四日，十五点三十分"),
+    ("ja", "10〜12人、1/2、3:2", "十から十二人、二分の一、三対二"),
+    ("ko", "제3장, 3개월, 5달러, 3개", "제삼장, 삼개월, 오달러, 세 개"),
+    ("ko", "10~12명, 3:2, 1/2", "십에서 열두 명, 삼 대 이, 이분의 일"),
+    ("en", "20€, 5 € or 12.50€", "twenty euros, five euros or twelve euros and fifty cents"),
+    ("en", "16:9 and 10:15", "sixteen to nine and ten fifteen"),
+    ("en", "1 1/2 of 5G in 4K", "one and one half of five G in four K"),
+    ("en", "ISBN 978-3-16", "ISBN nine seven eight, three, one six"),
+    ("en", "10.0.0.1 on 6 May", "ten dot zero dot zero dot one on sixth of May"),
+    ("en", "-40 °F, 1000000", "minus forty degrees fahrenheit, one million"),
+    ("en", "Henry VIII, Rocky IV, the IV", "Henry the eighth, Rocky four, the IV"),
+    ("en", "mid-1990s, iOS 17.4.1,", "mid nineteen nineties, iOS seventeen point four point one,"),
+    ("en", "my_name@mail.com", "my underscore name at mail dot com"),
+    (
+        "de",
+        "0,50 €, 1914–1918",
+        "fünfzig Cent, neunzehnhundertvierzehn bis neunzehnhundertachtzehn",
+    ),
+    ("pt", "R$ 0,50", "cinquenta centavos"),
+    ("zh", "第2名，13：00～15：00", "第二名，十三点到十五点"),
+    ("ja", "千代田区1-2-3、9:00〜17:00", "千代田区一の二の三、九時から十七時"),
+    ("en", "me+you@mail.com", "me plus you at mail dot com"),
 ]
 
 
@@ -255,7 +296,21 @@ def test_any_text_is_read_the_same_however_it_is_cut(
 
 
 FIGURE_MARKS = st.lists(
-    st.sampled_from([*"0123456789.,:/-–−~+()'%° \u00a0\n", *"$€£¥₹₽½²<≠", "km", "h", "年", "Uhr"]),
+    st.sampled_from(
+        [
+            *"0123456789.,:/-–−~+()'%° \u00a0\n",
+            *"$€£¥₹₽½²<≠",
+            "km",
+            "h",
+            "年",
+            "Uhr",
+            "½",
+            "〜",
+            "：",
+            "er",
+            "млн",
+        ]
+    ),
     max_size=16,
 )
 

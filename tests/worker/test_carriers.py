@@ -1,13 +1,15 @@
 """One contract for both carriers: an engine thread, and an engine behind a Unix socket."""
 
+import asyncio
 import os
 import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -26,10 +28,12 @@ from playhead.engine.messages import (
     Result,
     Starved,
     Submit,
+    Word,
     Words,
 )
 from playhead.worker.carrier import Carrier
-from playhead.worker.engine_server import check_private
+from playhead.worker.client import EngineClient
+from playhead.worker.engine_server import check_private, starters_first
 from playhead.worker.socket_carrier import SocketCarrier
 from playhead.worker.thread_carrier import ThreadCarrier
 from tests.fakes import ScriptedEngine
@@ -70,8 +74,29 @@ class Line:
         return self.of(request_id)
 
 
-@pytest.fixture(params=["thread", "socket"])
-def line(request: pytest.FixtureRequest, private_folder: Path) -> Iterator[Line]:
+class Home:
+    """A loop on a thread of its own, for carriers that live on one."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    home = Home()
+    yield home
+    home.stop()
+
+
+@pytest.fixture(params=["thread", "socket", "socket at home"])
+def line(request: pytest.FixtureRequest, private_folder: Path, home: Home) -> Iterator[Line]:
     engines: list[ScriptedEngine] = []
 
     def make(on_results: Any) -> Any:
@@ -85,7 +110,8 @@ def line(request: pytest.FixtureRequest, private_folder: Path) -> Iterator[Line]
         return
     served = ServedEngine(make, private_folder / "engine.sock")
     served.start()
-    line = Line(SocketCarrier(served.path), engines)
+    at = home.loop if request.param == "socket at home" else None
+    line = Line(SocketCarrier(served.path, home=at), engines)
     yield line
     line.carrier.close()
     served.stop()
@@ -217,6 +243,31 @@ def test_client_dials_again_when_the_server_comes_back(private_folder: Path) -> 
     assert isinstance(line.until_over("a")[-1], Done)
     line.carrier.close()
     served.stop()
+
+
+def test_a_client_on_the_carriers_loop_hands_nothing_between_threads(
+    served: ServedEngine, home: Home
+) -> None:
+    client = EngineClient(SocketCarrier(served.path, home=home.loop))
+    client.start()
+
+    async def speak() -> list[str]:
+        with patch.object(home.loop, "call_soon_threadsafe") as handed:
+            utterance = await client.submit(Submit("a", text="one two", closed=True, live=False))
+            names = [type(result).__name__ async for result in utterance]
+        handed.assert_not_called()
+        return names
+
+    assert asyncio.run_coroutine_threadsafe(speak(), home.loop).result(10)[-1] == "Done"
+    client.close()
+
+
+def test_first_audio_goes_out_before_what_others_hear_later() -> None:
+    late, starter = (Pcm(name, start, b"ab", 1) for name, start in (("a", 1920), ("b", 0)))
+    word = Words("b", (Word("hi ", 0.0, 0.1),), True)
+    end = Done("a", "stop", 1921, 2)
+    assert starters_first([late, end, word, starter]) == [word, starter, late, end]
+    assert starters_first([late, end]) == [late, end]
 
 
 def test_connection_is_dropped_when_a_client_sends_rubbish(served: ServedEngine) -> None:

@@ -141,9 +141,11 @@ def may_mount() -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_and_a_kill_end_no_service(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_and_a_kill_end_no_service(
+    tmp_path: Path, private_folder: Path
+) -> None:
     may_mount()
-    cache = tmp_path / "cache"
+    cache = private_folder / "cache"  # of a short name: a socket's may have 107 characters
     cache.mkdir()
     script = f'mount -t tmpfs -o size=256k tmpfs {cache} && exec "$@"'
     env = dict.fromkeys(CACHES, str(cache))

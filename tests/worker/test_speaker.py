@@ -1,14 +1,23 @@
 """Speaker over a scripted engine and a recording source; counts and order, no latencies."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from playhead.engine.errors import Busy
-from playhead.engine.messages import Cancel, Playback, PlaybackSnapshot, Submit
+from playhead.engine.messages import (
+    Cancel,
+    Done,
+    Playback,
+    PlaybackSnapshot,
+    Result,
+    Submit,
+)
 from playhead.worker.direct_pump import DirectPump
 from playhead.worker.events import (
     Caption,
@@ -52,6 +61,23 @@ async def test_all_is_heard_and_told_when_a_speech_plays() -> None:
     assert rig.captions() == "one two three" and rig.of(Caption)[-1].final
     assert len(rig.source.samples) == 3 * 5760
     assert all(to_json(event) for event in rig.events if not isinstance(event, Caption))
+
+
+async def test_a_guard_that_ended_the_speech_is_told_at_its_end() -> None:
+    async with Rig() as rig:
+        engine = rig.engines[0]
+        deliver = engine._on_results
+
+        def guarded(results: list[Result]) -> None:
+            ended = {"reason": "length", "guard": "repetition"}
+            deliver([replace(r, **ended) if isinstance(r, Done) else r for r in results])
+
+        engine._on_results = guarded
+        rig.speaker.listen()
+        rig.say("one two")
+        end = await rig.until(Finished)
+    assert (end.reason, end.guard, end.heard_text) == ("length", "repetition", "one two")
+    assert json.loads(to_json(end))["guard"] == "repetition"
 
 
 async def test_text_is_spoken_as_it_comes_and_waiting_for_it_is_no_gap() -> None:

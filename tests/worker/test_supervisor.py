@@ -67,11 +67,15 @@ def test_child_is_not_restarted_when_stopped(tmp_path: Path) -> None:
     assert not thread.is_alive() and len(marks.read_text()) == 1
 
 
-def test_signal_reaches_the_child_when_the_supervisor_gets_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_child_ends_well_when_the_supervisor_gets_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     said = tmp_path / "said"
     inner = (
         "import signal, sys, time\n"
-        f"signal.signal(15, lambda *_: (open({str(said)!r}, 'w').write('drained'), sys.exit(0)))\n"
+        f"end = lambda *_: (open({str(said)!r}, 'w').write('drained'), sys.exit(0))\n"
+        "signal.signal(15, end); signal.signal(2, end)\n"
         "print('up', flush=True)\ntime.sleep(60)"
     )
     outer = (
@@ -80,7 +84,7 @@ def test_signal_reaches_the_child_when_the_supervisor_gets_it(tmp_path: Path) ->
     )
     process = subprocess.Popen(child(outer), stdout=subprocess.PIPE, env=os.environ.copy())
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
-    process.terminate()
-    assert process.wait(10) == 0
+    process.send_signal(number)
+    assert process.wait(30) == 0
     assert said.read_text() == "drained"
     process.stdout.close()

@@ -1,5 +1,6 @@
 """Watcher: a room whose worker was killed gets exactly one new one, whoever watches."""
 
+import argparse
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 from livekit import api
 
+from playhead.engine.errors import ConfigError
 from playhead.worker import watcher as module
 from playhead.worker.demo.server import Access
 from playhead.worker.watcher import LEASE_NAME, SILENCES, Dispatch, RoomView, ServerRooms, Watcher
@@ -170,6 +172,39 @@ async def test_a_lock_of_a_dead_watcher_holds_for_a_while_only(
         await watcher.look()
         now_s[0] += 1.0
     assert hall.given == ["meta"]
+
+
+async def test_a_trouble_is_told_when_it_begins_and_when_it_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.001)
+    refused = api.TwirpError("unknown", "", status=401)
+    away = aiohttp.ClientConnectionError()
+    troubles = [away, away, away, refused, refused, None, None, away, None]
+    stop, hall = asyncio.Event(), Hall()
+
+    async def names() -> list[str]:
+        trouble = troubles.pop(0)
+        if not troubles:
+            stop.set()
+        if trouble is not None:
+            raise trouble
+        return []
+
+    monkeypatch.setattr(hall, "names", names)
+    await watchers(hall, 1)[0].run(stop)
+    told = [record.getMessage().partition(";")[0] for record in caplog.records]
+    gone = "the server does not answer: ClientConnectionError"
+    why = "401 unknown, see LIVEKIT_API_KEY and LIVEKIT_API_SECRET"
+    back = "the server answers again"
+    assert told == [gone, f"the server refuses us: {why}", back, gone, back]
+
+
+@pytest.mark.parametrize("url", ["nonsense", "livekit:7880", "ftp://livekit", "ws://"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    access = argparse.Namespace(url=url, access=("key", "secret"), agent_name="")
+    with pytest.raises(ConfigError, match="allowed are ws://HOST:PORT"):
+        module.run(access)
 
 
 # -- with a real server and real workers

@@ -12,6 +12,7 @@ PARTS = {
     "serve": "callers under open-loop load: first audio, gaps, rates, streams, price",
     "first-audio": "where the time to first audio goes: text, acoustic, codec, end to end",
     "family": "every model and precision: first audio, cloning, cold start, memory, logit error",
+    "gpus": "one engine against an engine for each GPU of the host, under one load",
     "rooms": "rooms of a real media server: gaps, token to ear, speakers at once, both carriers",
 }
 """Name of the command to what it measures; the module has its name, with underscores."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playhead.engine.errors import ConfigError
+from playhead.worker.bench.result import locked
 
 if TYPE_CHECKING:
     from playhead.engine.models.config import ModelConfig
@@ -114,8 +115,13 @@ def checkpoint(
 
 
 def _made(path: Path, write: Callable[[Path], None]) -> Path:
-    """Return `path`, filled by `write` unless an earlier run did; half a folder never counts."""
-    if not (path / _DONE).exists():
+    """Return `path`, filled by `write` unless an earlier run did; half a folder never counts.
+
+    Of several processes that want it one writes it, and the others wait.
+    """
+    with locked(path.parent):
+        if (path / _DONE).exists():
+            return path
         into = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
         try:
             write(into)

@@ -1,10 +1,11 @@
 """A real engine on its thread, in this process: what in-process callers get, with the times."""
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,9 +16,11 @@ from playhead.engine.messages import Cancel, Done, Failed, Pcm, Refused, Result,
 from playhead.engine.models.loader import Model
 from playhead.engine.profile import Profile
 from playhead.engine.runner import Runner
+from playhead.engine.units import SAMPLE_BYTES
 
 ANSWER_S = 120.0
 LOOK_S = 0.001
+LOOK_ALIVE_S = 1.0
 
 MakeRunner = Callable[[Model, Profile], Runner]
 
@@ -31,6 +34,15 @@ def runner_maker(device: str) -> MakeRunner:
     from playhead.engine.eager_runner import eager_runner
 
     return eager_runner
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What came of a request until it ended."""
+
+    first_ms: float | None = None
+    """From submit to the first samples; None: there were none."""
+    num_samples: int = 0
 
 
 class EngineThread:
@@ -78,42 +90,54 @@ class EngineThread:
         Raises EngineFailure when no samples come.
         """
         self._settle()
-        first_ms = self._watch(submit, cancel=True)
+        first_ms = self._watch(submit, cancel=True).first_ms
         if first_ms is None:
             raise EngineFailure("it ended without audio")
         return first_ms
 
-    def spoken(self, submit: Submit) -> None:
-        """Submit and wait for the end; raises EngineFailure when it does not come."""
-        self._watch(submit, cancel=False)
+    def spoken(self, submit: Submit) -> int:
+        """Submit and wait for the end; return its samples. Raises EngineFailure without an end."""
+        return self._watch(submit, cancel=False).num_samples
 
     def _settle(self) -> None:
         """Wait until the engine is idle."""
         until_s = time.perf_counter() + ANSWER_S
         while not self.engine.idle:
+            if not self._thread.is_alive():
+                raise EngineFailure("the engine's thread has ended; its error is above")
             if time.perf_counter() > until_s:
                 raise EngineFailure(f"the engine is not idle after {ANSWER_S:.0f} s")
             time.sleep(LOOK_S)
 
-    def _watch(self, submit: Submit, cancel: bool) -> float | None:
+    def _watch(self, submit: Submit, cancel: bool) -> "_Watched":
         began_s = time.perf_counter()
         self.engine.post(submit)
-        first_ms = None
+        watched = _Watched()
         while True:
-            try:
-                at_s, result = self.results.get(timeout=ANSWER_S)
-            except queue.Empty:
-                raise EngineFailure(f"no answer within {ANSWER_S:.0f} s") from None
+            at_s, result = self._answer()
             if result.request_id != submit.request_id:
                 continue
-            if isinstance(result, Pcm) and first_ms is None:
-                first_ms = (at_s - began_s) * 1e3
-                if cancel:
-                    self.engine.post(Cancel(submit.request_id))
+            if isinstance(result, Pcm):
+                watched.num_samples += len(result.pcm) // SAMPLE_BYTES
+                if watched.first_ms is None:
+                    watched.first_ms = (at_s - began_s) * 1e3
+                    if cancel:
+                        self.engine.post(Cancel(submit.request_id))
             elif isinstance(result, Refused | Failed):
                 raise EngineFailure(result.message)
             elif isinstance(result, Done):
-                return first_ms
+                return watched
+
+    def _answer(self) -> tuple[float, Result]:
+        """Return the next result; raises EngineFailure once none can come."""
+        until_s = time.perf_counter() + ANSWER_S
+        while time.perf_counter() < until_s:
+            alive = self._thread.is_alive()
+            with contextlib.suppress(queue.Empty):
+                return self.results.get(timeout=LOOK_ALIVE_S)
+            if not alive:
+                raise EngineFailure("the engine's thread has ended; its error is above")
+        raise EngineFailure(f"no answer within {ANSWER_S:.0f} s")
 
 
 def sized(profile: Profile, max_streams: int, max_rows: int) -> Profile:

@@ -5,18 +5,24 @@ inside, because they are part of the cold start.
 """
 
 import asyncio
+import contextlib
 import json
 import math
+import os
 import statistics
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from playhead.engine.errors import EngineFailure, UnknownVoice
 from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
-from playhead.worker.bench.family import FRAMES_15_S
+from playhead.worker.bench.family import COMPILED, FRAMES_15_S
 
 if TYPE_CHECKING:
+    from playhead.engine.messages import Submit
     from playhead.engine.models.loader import Model
     from playhead.engine.profile import Profile
     from playhead.engine.runner import Runner
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 STREAMS = ROWS = 64
 TEXT = "The evening train leaves from the main station at a quarter past nine."
 LONG_TEXT = "This is a longer text that is spoken to its end and written into one file. " * 4
+DESCRIPTION = "a calm woman of about forty, close to the microphone, who takes her time"
 SLOT, TEXT_ID = 1, 5
 PART_TRIALS = 20
 REFERENCE_S = 3.0
@@ -40,6 +47,11 @@ class Member:
         self._took_s: dict[str, float] = {}
         self._began_s = time.perf_counter()
         self._memory: dict[str, int] = {}
+        self._num_compiled = 0
+        self._voice: str | None = None
+        """The stored clone that a Base checkpoint speaks with."""
+        self._names: list[str] = []
+        """Of voices that were stored and have to go."""
 
     def _lap(self, name: str) -> None:
         """Note the time since the last lap."""
@@ -47,20 +59,32 @@ class Member:
         self._took_s[name] = now_s - self._began_s
         self._began_s = now_s
 
-    def measure(self) -> dict[str, float]:
-        """Return all figures."""
+    def measure(self, tell: Callable[[dict[str, float]], None]) -> bool:
+        """Measure part by part and tell each at once; return whether every part went well."""
         self._load()
+        tell(self._cold())
+        if self._job["cold_only"]:
+            return True
+        good = [tried(self._parts, tell)]
+        try:
+            with self._thread:
+                if self._job["cloned"]:
+                    good.append(tried(self._clones, tell))
+                if self.model.config.kind == "voice_design":
+                    good.append(tried(self._design, tell))
+                good.append(tried(self._speech, tell))
+        finally:
+            self._forget()
+        good.append(tried(self._peak, tell))
+        if self._tier.quantized is not None:
+            good.append(tried(self._logit_error, tell))
+        return all(good)
+
+    def _cold(self) -> dict[str, float]:
         figures = {f"cold_{name}_s": took_s for name, took_s in self._took_s.items()}
         figures["cold_start_s"] = sum(self._took_s.values())
         figures |= {f"{name}_gib": size / GIB for name, size in self._memory.items()}
-        if not self._job["cloned"]:
-            figures |= self._parts()
-        with self._thread:
-            figures |= self._clones() if self._job["cloned"] else self._speech()
-        figures["peak_gib"] = self._peak_gib()
-        if self._tier.quantized is not None:
-            figures |= self._logit_error()
-        return figures
+        return figures | ({COMPILED: float(self._num_compiled)} if self._on_gpu else {})
 
     # -- cold start
 
@@ -76,6 +100,7 @@ class Member:
 
         if self._on_gpu:
             torch.zeros(1, device="cuda")
+            self._held_bytes = torch.cuda.memory_reserved() + self._free_bytes()
         self._lap("imports")
         job = self._job
         asked = {name: job[name] for name in ("weights", "graphs", "capability")}
@@ -93,9 +118,11 @@ class Member:
 
     def _captured(self, model: "Model", profile: "Profile") -> "Runner":
         import torch
+        import triton  # type: ignore[import-untyped]
 
         from playhead.engine.backend import captured_runner, folded_weights
 
+        triton.knobs.compilation.listener = self._count
         self._began_s = time.perf_counter()  # the engine has read the tokenizer again
         weights = folded_weights(model, profile, self._tier)
         torch.cuda.synchronize()
@@ -104,11 +131,18 @@ class Member:
         runner = captured_runner(*weights, profile, self._tier)
         torch.cuda.synchronize()
         self._lap("captures")
-        held = {name: size for name, size in runner.memory().items() if "weights" not in name}
-        self._memory["weights"] = sum(runner.memory().values()) - sum(held.values())
-        self._memory["keys_values"] = sum(s for name, s in held.items() if "keys" in name)
-        self._memory["graphs"] = free - torch.cuda.mem_get_info()[0] - sum(held.values())
+        plan = runner.memory()
+        weights_bytes = sum(size for name, size in plan.items() if name.startswith("weights"))
+        later = sum(size for name, size in plan.items() if name.endswith("at most"))
+        taken = free - torch.cuda.mem_get_info()[0]
+        self._memory["weights"] = weights_bytes
+        self._memory["keys_values"] = sum(size for name, size in plan.items() if "keys" in name)
+        self._memory["graphs"] = taken - (sum(plan.values()) - weights_bytes - later)
         return runner
+
+    def _count(self, *, cache_hit: bool, **_: object) -> None:
+        """Hear of a kernel that was looked for in the compiler's cache."""
+        self._num_compiled += not cache_hit
 
     def _eager(self, model: "Model", profile: "Profile") -> "Runner":
         from playhead.engine.eager_runner import eager_runner
@@ -123,11 +157,16 @@ class Member:
 
     def _parts(self) -> dict[str, float]:
         """Time text, the first frame and its samples apart, before the engine's thread runs."""
+        import numpy as np
+
+        from playhead.engine.models.prompt import Clone
         from playhead.worker.bench.runner_times import RunnerTimes
 
-        runner = self._thread.runner
+        runner, clone = self._thread.runner, None
         assert runner is not None
-        times = RunnerTimes(runner, self.model)
+        if self._job["cloned"]:
+            clone = Clone(np.zeros(self.model.config.talker.hidden, np.float32))
+        times = RunnerTimes(runner, self.model, clone=clone)
         waits: dict[str, list[float]] = {"text_ms": [], "acoustic_ms": [], "codec_ms": []}
         for _ in range(min(PART_TRIALS, self._job["requests"]) + 1):
             marks = [time.perf_counter()]
@@ -147,46 +186,49 @@ class Member:
 
     def _speech(self) -> dict[str, float]:
         """First audio of streamed and full text when idle, and a long utterance to its end."""
-        from playhead.engine.messages import Submit
-
-        live = self._on_gpu  # a slow CPU may refuse a listener; a file it makes all the same
-        first = Submit("first", text=TEXT, closed=True, live=live)
+        first = self._submit("first")
         full = replace(first, text_mode="full")
         figures = {"first_audio_ms": self._first_ms(first), "first_audio_full_ms":
                    self._first_ms(full)}  # fmt: skip
         frames = self._job["frames"]
-        long = Submit("long", text=LONG_TEXT, closed=True, live=False, max_frames=frames)
-        took_s, samples = self._spoken(long)
+        long = replace(first, request_id="long", text=LONG_TEXT, live=False, max_frames=frames)
+        began_s = time.perf_counter()
+        samples = self._thread.spoken(long)
+        took_s = time.perf_counter() - began_s
+        if samples < (frames - 2) * FRAME_SAMPLES:
+            raise EngineFailure(f"{frames} frames were asked for, it ended after {samples} samples")
         name = "wall_s_15s" if frames == FRAMES_15_S else f"wall_s_{frames}_frames"
         return figures | {name: took_s, "wall_audio_s": samples / SAMPLE_RATE_HZ}
 
-    def _first_ms(self, submit: Any) -> float:
+    def _design(self) -> dict[str, float]:
+        """First audio of a description of a voice that was never heard."""
+        submit, waits = self._submit("design"), []
+        for i in range(self._job["requests"] + 1):
+            new = replace(submit, request_id=f"design{i}", instruct=f"{DESCRIPTION}, number {i}")
+            waits.append(self._thread.first_pcm_ms(new))
+        return {"design_new_first_audio_ms": statistics.median(waits[1:])}
+
+    def _submit(self, request_id: str) -> "Submit":
+        """Return a request of a sentence in the member's voice."""
+        from playhead.engine.messages import Submit
+
+        designed = self.model.config.kind == "voice_design"
+        return Submit(
+            request_id,
+            text=TEXT,
+            closed=True,
+            voice=self._voice,
+            instruct=DESCRIPTION if designed else None,
+            live=self._on_gpu,  # a slow CPU may refuse a listener; a file it makes all the same
+        )
+
+    def _first_ms(self, submit: "Submit") -> float:
         """Return the median first audio of an idle engine; one before is not counted."""
         waits = [
             self._thread.first_pcm_ms(replace(submit, request_id=f"{submit.text_mode}{i}", seed=i))
             for i in range(self._job["requests"] + 1)
         ]
         return statistics.median(waits[1:])
-
-    def _spoken(self, submit: Any) -> tuple[float, int]:
-        """Return what an utterance took and its samples; raises EngineFailure where it failed."""
-        from playhead.engine.errors import EngineFailure
-        from playhead.engine.messages import Done, Failed, Pcm, Refused
-
-        began_s, samples = time.perf_counter(), 0
-        self._thread.engine.post(submit)
-        while True:
-            at_s, result = self._thread.results.get()
-            if result.request_id != submit.request_id:
-                continue
-            if isinstance(result, Pcm):
-                samples += len(result.pcm) // SAMPLE_BYTES
-            elif isinstance(result, Refused | Failed):
-                raise EngineFailure(result.message)
-            elif isinstance(result, Done):
-                if samples < (submit.max_frames - 2) * FRAME_SAMPLES:
-                    raise EngineFailure(f"it ended after {samples} samples: {result}")
-                return at_s - began_s, samples
 
     # -- clones
 
@@ -195,39 +237,42 @@ class Member:
 
         The voice is made as an upload's is, by a process that is warm (voice_process.py).
         """
-        from playhead.engine.messages import Submit
         from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
         from playhead.worker.voice_process import VoiceProcess
 
-        store, names, free_bytes = VoiceStore(), list[str](), self._free_bytes()
+        store, free_bytes = VoiceStore(), self._free_bytes()
         figures: dict[str, float] = {}
         loop = asyncio.Runner()
         process = VoiceProcess(str(self.model.folder), self._job["device"])
         try:
-            for kind, transcript in (("", ""), ("_in_context", TEXT)):
+            for kind, transcript in (("_in_context", TEXT), ("", "")):
                 waits, made = [], []
                 for i in range(self._job["requests"] + 1):
-                    name = f"bench-family{kind.replace('_', '-')}-{i}"
-                    names.append(name)
+                    name = f"bench-family-{os.getpid()}{kind.replace('_', '-')}-{i}"
+                    self._names.append(name)
                     # No two recordings are of one length, so nothing is planned ahead for them.
                     recording = reference(110.0 + 7 * i, REFERENCE_S + i / 1000)
                     begun_s = time.perf_counter()
                     loop.run(process.make(store, LOCAL_OWNER, name, recording, transcript))
                     made.append((time.perf_counter() - begun_s) * 1e3)
-                    submit = Submit(name, voice=name, text=TEXT, closed=True, live=self._on_gpu)
-                    waits.append(made[-1] + self._thread.first_pcm_ms(submit))
+                    self._voice = name
+                    waits.append(made[-1] + self._thread.first_pcm_ms(self._submit(name)))
                 figures[f"clone_new{kind}_made_ms"] = statistics.median(made[1:])
                 figures[f"clone_new{kind}_first_audio_ms"] = statistics.median(waits[1:])
                 figures["voice_process_gib"] = (free_bytes - self._free_bytes()) / GIB
-                stored = Submit("s", voice=names[-1], text=TEXT, closed=True, live=self._on_gpu)
-                figures[f"clone_cached{kind}_first_audio_ms"] = self._first_ms(stored)
+                figures[f"clone_cached{kind}_first_audio_ms"] = self._first_ms(self._submit("s"))
         finally:
             loop.run(process.close())
             loop.close()
-            for name in names:
-                if any(voice.name == name for voice in store.voices(LOCAL_OWNER)):
-                    store.delete(LOCAL_OWNER, name)
         return figures
+
+    def _forget(self) -> None:
+        """Delete the voices that were stored."""
+        from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
+
+        for name in self._names:
+            with contextlib.suppress(UnknownVoice):
+                VoiceStore().delete(LOCAL_OWNER, name)
 
     # -- memory and precision
 
@@ -239,11 +284,18 @@ class Member:
 
         return int(torch.cuda.mem_get_info()[0])
 
-    def _peak_gib(self) -> float:
-        """Return the most memory in use: of torch on the device, or of this process."""
+    def _peak(self) -> dict[str, float]:
+        """Tell the most memory in use: on the device beyond CUDA's own, or of this process."""
         from playhead.worker.bench.first_audio import peak_mib
 
-        return peak_mib(self._job["device"]) / 1024
+        peak_gib = peak_mib(self._job["device"]) / 1024
+        if self._on_gpu:
+            import torch
+
+            # Kernels and graphs that the driver keeps: what is gone and torch does not hold.
+            held_bytes = torch.cuda.memory_reserved() + self._free_bytes()
+            peak_gib += (self._held_bytes - held_bytes) / GIB
+        return {"peak_gib": peak_gib}
 
     def _logit_error(self) -> dict[str, float]:
         """Compare the scores with those of unquantized weights on the same device."""
@@ -286,10 +338,27 @@ def reference(pitch_hz: float, duration_s: float = REFERENCE_S) -> bytes:
     return file.getvalue()
 
 
-def main() -> None:
-    """Read a job from standard input; print its figures as the last line."""
-    print(json.dumps(Member(json.loads(sys.stdin.read())).measure()))
+def tried(part: Callable[[], dict[str, float]], tell: Callable[[dict[str, float]], None]) -> bool:
+    """Run one part and tell it; one that breaks is printed, and the next may still tell."""
+    try:
+        tell(part())
+    except Exception:
+        traceback.print_exc()
+        return False
+    return True
+
+
+def main() -> int:
+    """Read a job from standard input; write figures as they come, a line of JSON a part."""
+    told = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no figure
+
+    def tell(figures: dict[str, float]) -> None:
+        told.write(json.dumps(figures) + "\n")
+        told.flush()
+
+    return 0 if Member(json.loads(sys.stdin.read())).measure(tell) else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -21,6 +21,7 @@ from playhead.engine.profile import load_profile
 from playhead.engine.text.front_end import load_front_end
 from playhead.worker.bench.checkpoint import checkpoint
 from playhead.worker.bench.engine_thread import EngineThread
+from playhead.worker.bench.player import nearest_rank
 from playhead.worker.bench.report import Report, add_common_arguments
 from playhead.worker.bench.runner_times import RunnerTimes
 
@@ -91,6 +92,8 @@ class FirstAudio:
         if len(waits_ms) > 1:
             figures |= {
                 f"{part}_mean_ms": statistics.mean(waits_ms),
+                f"{part}_p50_ms": nearest_rank(waits_ms, 0.5),
+                f"{part}_p95_ms": nearest_rank(waits_ms, 0.95),
                 f"{part}_sd_ms": statistics.stdev(waits_ms),
                 f"{part}_peak_memory_mib": peak_mib(self._report.device),
             }
@@ -195,7 +198,10 @@ def reset_peak(device: str) -> None:
 
 
 def peak_mib(device: str) -> float:
-    """Return the most memory in use: of torch on the device, or of this process since its start."""
+    """Return the most memory held: on the device, graphs included, or of this process so far.
+
+    CUDA's own context and the kernels loaded into it are not part of it.
+    """
     if device == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
+        return torch.cuda.max_memory_reserved() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -39,9 +39,10 @@ class FreeRunner:
         draw = np.random.default_rng(0)
         codes = draw.integers(0, num_codes, (max_rows, CODEBOOKS)).astype(np.int16)
         self._made = FrameResult(codes, np.zeros(max_rows, np.bool_))
-        loud = draw.normal(0.0, 6000.0, (max_rows, MAX_FRAMES * FRAME_SAMPLES))
-        pcm = loud.clip(-32768, 32767).astype(np.int16)
-        self._decoded = CodecResult(pcm, np.zeros(max_rows, np.bool_))
+        loud = draw.normal(0.0, 6000.0, max_rows * MAX_FRAMES * FRAME_SAMPLES)
+        self._pcm = loud.clip(-32768, 32767).astype(np.int16)
+        """Of all rows, one behind another, as a device's samples land."""
+        self._broken = np.zeros(max_rows, np.bool_)
         self.rows = 0
         """Rows of the newest frame batch."""
 
@@ -73,8 +74,8 @@ class FreeRunner:
     def launch_codec(self, slots: Sequence[int], codes: NDArray[np.int16]) -> Flight[CodecResult]:
         """Return the same noise for every row."""
         num, frames, _ = codes.shape
-        pcm = self._decoded.pcm[:num, : frames * FRAME_SAMPLES]
-        return Flight.landed(CodecResult(pcm, self._decoded.broken[:num]))
+        pcm = self._pcm[: num * frames * FRAME_SAMPLES].reshape(num, -1)
+        return Flight.landed(CodecResult(pcm, self._broken[:num]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from playhead.engine.messages import Done, Submit
 from playhead.worker.client import EngineClient
+from playhead.worker.engine_process import settle
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 
 
@@ -19,6 +20,7 @@ async def opened(model: str | None, profile: str) -> AsyncIterator[EngineClient]
         async for result in await client.submit(warm):
             if isinstance(result, Done):
                 break
+        settle()
         yield client
     finally:
         client.close()

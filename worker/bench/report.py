@@ -22,7 +22,8 @@ def add_common_arguments(parser: argparse.ArgumentParser, shape: str) -> None:
     parser.add_argument(
         "--device",
         default="auto",
-        help="cuda, cuda:N, cpu, or auto (default): the GPU if there is one",
+        help="cuda, cpu, or auto (default): the GPU if there is one; of several GPUs the first "
+        "that CUDA_VISIBLE_DEVICES leaves",
     )
     parser.add_argument(
         "--shape",
@@ -48,14 +49,24 @@ class Report:
     """Collects figures of a run; every part's are written when it ends."""
 
     def __init__(self, benchmark: str, args: argparse.Namespace) -> None:
-        """Choose the device and note the time. Raises ConfigError for one that is not there."""
+        """Choose the device and note the time.
+
+        Raises ConfigError for one that is not there, or not the first.
+        """
         found = probe()
         tier = choose_device(args.device, None, found)
         self.benchmark, self.device = benchmark, tier.device.partition(":")[0]
         """Torch's kind of device: cpu or cuda."""
         names = {f"cuda:{gpu.index}": gpu.name for gpu in found.gpus}
         self.gpu_index = int(tier.device.partition(":")[2] or 0)
+        if self.gpu_index:
+            raise ConfigError(
+                f"device {args.device}: benchmarks run on the first GPU they see; choose it with "
+                "CUDA_VISIBLE_DEVICES"
+            )
         self.device_name = names.get(tier.device, "cpu")
+        self.num_gpus, self.num_devices = len(found.gpus), 1
+        """GPUs that torch sees, and how many devices of a kind the figures are of."""
         self.figures: dict[str, float] = {}
         self.failed = False
         self.path: Path | None = None
@@ -67,8 +78,9 @@ class Report:
 
     @property
     def label(self) -> str:
-        """The device in file names."""
-        return device_label(self.device_name)
+        """The device in file names: h200, or 2xh200 where the figures are of several."""
+        name = device_label(self.device_name)
+        return name if self.num_devices == 1 else f"{self.num_devices}x{name}"
 
     @property
     def left_s(self) -> float:

@@ -2,15 +2,19 @@
 
     {"benchmark", "device", "commit", "command", "date", "figures": {name with unit: number}}
 
-Figures are merged into what the file holds, so that parts may run apart. A figure that an earlier
-commit measured stays and is named with that commit under `older`.
+Figures are merged into what the file holds, so that parts may run apart, or side by side: several
+processes may write to one folder at a time. A figure that an earlier commit measured stays and is
+named with that commit under `older`.
 """
 
+import contextlib
+import fcntl
 import json
 import math
+import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,8 +45,32 @@ def write_result(
     if wrong:
         raise ValueError(f"figures {', '.join(wrong)} are no finite numbers")
     folder = default_folder() if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{benchmark}-{device}.json"
-    old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    with locked(folder):
+        old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        record = _merged(old, {"benchmark": benchmark, "device": device}, figures, command)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)  # one that is killed here leaves the old file whole
+    return path
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same folder waiting."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _merged(
+    old: dict[str, Any], head: dict[str, str], figures: Mapping[str, float], command: str
+) -> dict[str, Any]:
+    """Return what a file that holds `old` holds with new figures."""
     commit = current_commit()
     older = dict(old.get("older", {}))
     if old and old["commit"] != commit:
@@ -51,8 +79,7 @@ def write_result(
         )
     merged = {**old.get("figures", {}), **figures}
     record: dict[str, Any] = {
-        "benchmark": benchmark,
-        "device": device,
+        **head,
         "commit": commit,
         "command": command,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -61,9 +88,7 @@ def write_result(
     older = {name: origin for name, origin in sorted(older.items()) if name not in figures}
     if older:
         record["older"] = older
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return path
+    return record
 
 
 def current_commit() -> str:

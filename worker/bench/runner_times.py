@@ -17,7 +17,7 @@ import torch
 from playhead.engine.flight import Flight
 from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model
-from playhead.engine.models.prompt import Prompt, build_prompt
+from playhead.engine.models.prompt import Clone, Prompt, build_prompt
 from playhead.engine.runner import FrameResult, Runner
 from playhead.engine.units import CODEBOOKS
 from playhead.worker.bench.floor import Ceilings
@@ -62,12 +62,19 @@ class RunnerTimes:
     """Times one runner; every figure is in milliseconds."""
 
     def __init__(
-        self, runner: Runner, model: Model, clock: Callable[[], float] = time.perf_counter
+        self,
+        runner: Runner,
+        model: Model,
+        clock: Callable[[], float] = time.perf_counter,
+        clone: Clone | None = None,
     ) -> None:
-        """Take a runner that has at least as many slots as the largest batch asked for."""
+        """Take a runner that has at least as many slots as the largest batch asked for.
+
+        `clone` is the voice of a Base checkpoint, which has none of its own.
+        """
         self._runner, self.model, self._clock = runner, model, clock
         self.prompt: Prompt = build_prompt(
-            model, voice=None, language="auto", instruct=None, text_mode="streaming"
+            model, voice=None, language="auto", instruct=None, text_mode="streaming", clone=clone
         )
         self._sampling = model.resolve_sampling(Sampling())
 

@@ -7,6 +7,7 @@ cap), `interrupts` (listeners that hang up), `wall` (a 15 s file). Each is at mo
 
 import argparse
 import json
+import os
 import re
 import statistics
 import time
@@ -14,6 +15,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from playhead.engine.errors import ConfigError
@@ -67,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up-s", type=float, default=8.0, help="not measured; default 8")
     parser.add_argument("--window-s", type=float, default=30.0, help="measured; default 30")
     parser.add_argument("--frames", type=int, default=63, help="of a request; default 63")
-    parser.add_argument("--clients", type=int, default=4, help="load processes; default 4")
+    clients = min(max((os.cpu_count() or 1) // 2, 4), 8)
+    parser.add_argument(
+        "--clients", type=int, default=clients, help=f"load processes; default here {clients}"
+    )
     parser.add_argument(
         "--from-rps", type=float, default=FIRST_RPS, help=f"where max begins; default {FIRST_RPS:g}"
     )
@@ -82,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
     if args.target == "inprocess" and "wall" in parts:
         parts.remove("wall")
     report = Report("serve", args)
-    profile = args.profile or ("ttfa" if report.device == "cuda" else "cpu")
+    usual = "ttfa" if report.device == "cuda" else "cpu"
+    profile = args.profile or usual
     model = checkpoint(args.shape, args.checkpoints, args.silent, report.device)
     bench = ServeBench(args, report)
     if args.target == "inprocess":
@@ -90,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
         bench.run(parts)
     else:
         with Served(model, profile) as served:
-            report.tell({"ready_s": round(served.ready_s, 2)})
+            name = "ready_s" if profile == usual else f"ready_s_{Path(profile).stem}"
+            report.tell({name: round(served.ready_s, 2)})
             bench.served, bench.where = served, {"url": served.url}
             bench.run(parts)
     figures = json.loads(report.path.read_text())["figures"] if report.path else {}
@@ -117,6 +124,8 @@ class _Usage:
     span_s: float = 0.0
     busy_s: float = 0.0
     cpu_s: float = 0.0
+    load_lag_s: float = 0.0
+    """Not the server's: how late the loop of the slowest load generator woke, 99th percentile."""
 
 
 class ServeBench:
@@ -163,6 +172,8 @@ class ServeBench:
         num = 1 if self._args.target == "inprocess" else min(self._args.clients, len(requests))
         told = run_load(requests, self._args.target, self.where, max(num, 1))
         counted = account(requests, told.outcomes, self._least_frames(load.max_frames))
+        if usage is not None:
+            usage.load_lag_s = max(usage.load_lag_s, told.lag_p99_s)
         if usage is not None and self.served and self.served.alive:
             usage.span_s += time.monotonic() - began_s - LEAD_S
             usage.cpu_s += self.served.cpu_s() - cpu_s
@@ -199,6 +210,7 @@ class ServeBench:
         suffix = f"{rate_rps:g}rps" if arrivals == "poisson" else f"burst_{rate_rps:g}rps"
         figures = figures_of(counted, suffix)
         shares = self._shares(usage) | watch.figures()
+        shares["load_lag_p99_ms"] = usage.load_lag_s * MS
         figures |= {f"{name}_{suffix}": round(value, 4) for name, value in shares.items()}
         self._tell(figures)
 

@@ -158,17 +158,21 @@ class GpuWatch:
     """Samples the driver's own utilization twice a second while the context lasts."""
 
     def __init__(self, index: int) -> None:
-        """Start nothing yet; `index` is the GPU's number."""
-        self._query = [*_GPU_QUERY, f"--id={index}"]
+        """Start nothing yet; `index` is the GPU's number as torch counts those it may see."""
+        self._index = index
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._rows: list[tuple[float, float]] = []
 
     def __enter__(self) -> Self:
         """Begin, where nvidia-smi is there."""
-        if shutil.which(_GPU_QUERY[0]):
+        uuid = _gpu_uuid(self._index) if shutil.which(_GPU_QUERY[0]) else None
+        if uuid is not None:
             self._process = subprocess.Popen(
-                self._query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                [*_GPU_QUERY, f"--id={uuid}"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
             )
             self._thread = threading.Thread(target=self._read, args=(self._process,), daemon=True)
             self._thread.start()
@@ -202,3 +206,12 @@ class GpuWatch:
             "gpu_busy_share": sum(busy) / len(busy) / 100.0,
             "gpu_memory_mib": max(memory for _, memory in self._rows),
         }
+
+
+def _gpu_uuid(index: int) -> str | None:
+    """Return what the driver calls a GPU of this process; it counts those that are hidden too."""
+    import torch
+
+    if index >= torch.cuda.device_count():
+        return None
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"

@@ -21,6 +21,7 @@ REQUEST_ID = web.RequestKey("request_id", str)
 ACCOUNT = web.RequestKey("account", Account)
 KEY_PROTOCOL = "playhead.key."
 """A WebSocket subprotocol that carries a key, for browsers, which can set no header."""
+_OFFERED_KEY = re.compile(rf"{re.escape(KEY_PROTOCOL)}([^\s,]+)")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PROBES = ("/health", "/ready", "/metrics")
 _CORS_METHODS = "GET, POST, DELETE, OPTIONS"
@@ -75,6 +76,9 @@ class Edge:
             return await handler(request)
         except PlayheadError as error:
             return self._refuse(request, problem_of(error))
+        except web.RequestPayloadError:
+            message = "the body can't be read: it is not in its Content-Encoding, or breaks off"
+            return self._refuse(request, Problem(400, "invalid_request", message))
         except web.HTTPException as error:
             answer = self._refuse(request, problem_of_http(error))
             if isinstance(error, web.HTTPMethodNotAllowed):
@@ -92,8 +96,7 @@ class Edge:
         header = request.headers.get("Authorization", "")
         scheme, _, key = header.partition(" ")
         if not header:
-            offered = request.headers.get("Sec-WebSocket-Protocol", "")
-            found = re.search(rf"{re.escape(KEY_PROTOCOL)}([^\s,]+)", offered)
+            found = _OFFERED_KEY.search(request.headers.get("Sec-WebSocket-Protocol", ""))
             return self._service.keys.account(found[1] if found else None)
         return self._service.keys.account(key.strip() if scheme.lower() == "bearer" else None)
 
@@ -102,7 +105,7 @@ class Edge:
         origin = request.headers.get("Origin")
         if origin is None or origin in self._service.options.cors_origins:
             return
-        if urlsplit(origin).netloc != request.host or self._rebound(request.host):
+        if _host(origin) != request.host or self._rebound(request.host):
             raise Problem(403, "origin_not_allowed", "web pages of this origin may not ask here")
 
     def _rebound(self, host: str) -> bool:
@@ -113,6 +116,13 @@ class Edge:
     def _preflight(self, request: web.Request) -> bool:
         asked = "Access-Control-Request-Method" in request.headers
         return asked and request.headers.get("Origin", "") in self._service.options.cors_origins
+
+
+def _host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # half an address, as http://[::1
+        return None
 
 
 def _preflight_answer() -> web.Response:

@@ -2,13 +2,17 @@
 
 A client without reports is assumed to play in real time from the first byte it took. One that
 stops reading plays what it has and then stands still, so the engine holds at most the profile's
-target for it. Clock: pure; pacer: on the connection's loop.
+target for it.
+
+The engine assumes the same of every sample it publishes, so it is told only what it could not
+know: when playing began or began anew, that a client takes nothing, what a client reports, and at
+the end how much was heard. Clock: pure; pacer: on the connection's loop.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from playhead.engine.messages import ClockSource, PlaybackSnapshot
@@ -34,11 +38,13 @@ class ClientClock:
     _from_s: float = 0.0
     _reported_s: float | None = None
 
-    def push(self, num_samples: int, now_s: float) -> None:
-        """Count samples that the client took."""
-        if self.played_samples(now_s) >= self.pushed_samples:  # it was dry: playing starts now
+    def push(self, num_samples: int, now_s: float) -> bool:
+        """Count samples that the client took; return whether playing starts with them."""
+        dry = self.played_samples(now_s) >= self.pushed_samples
+        if dry:
             self._from_sample, self._from_s = self.pushed_samples, now_s
         self.pushed_samples += num_samples
+        return dry
 
     def report(self, played_samples: int, paused: bool, now_s: float) -> str | None:
         """Take the client's own word; return what is absurd about it, or None."""
@@ -83,54 +89,63 @@ class Pacer:
     def __init__(self, clock: ClientClock, stall_s: float, on_stall: Callable[[], None]) -> None:
         """`on_stall` ends a client that took nothing for `stall_s`."""
         self.clock = clock
-        self.utterance: Utterance | None = None
-        """Whom to tell; None while nothing is generated."""
-        self.base_samples = 0
-        """Samples of the client's utterance before this request's first."""
+        self._utterance: Utterance | None = None
+        self._base_samples = 0
         self._stall_s = stall_s
         self._on_stall = on_stall
-        self._blocked_since_s: float | None = None
-
-    def tell(self) -> None:
-        """Send a snapshot now."""
-        if self.utterance is not None:
-            snapshot = self.clock.snapshot(
-                self.utterance.request_id, time.monotonic(), self.base_samples
-            )
-            self.utterance.report(snapshot)
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Watch for a blocked client meanwhile."""
-        watch = asyncio.create_task(self._watch())
-        try:
-            yield
-        finally:
-            watch.cancel()
+        self._timer: asyncio.TimerHandle | None = None
+        self._moved_on = False
+        """The client takes again what it did not take for a while."""
 
     @contextlib.contextmanager
-    def taking(self, num_samples: int) -> Iterator[None]:
-        """Wrap the wait until the client took a chunk; counts it when it did."""
-        self._blocked_since_s = time.monotonic()
+    def following(self, utterance: Utterance | None, base_samples: int = 0) -> Iterator[None]:
+        """Tell the engine of this request meanwhile, and at the end how much of it was heard.
+
+        None: nobody listens. `base_samples`: samples of the client's utterance before the
+        request's first.
+        """
+        self._utterance, self._base_samples = utterance, base_samples
         try:
             yield
         finally:
-            self._blocked_since_s = None
-            self.clock.blocked = False
-        if num_samples:
-            self.clock.push(num_samples, time.monotonic())
+            self.tell()
+            self._utterance = None
+
+    def tell(self) -> None:
+        """Send a snapshot now, if something is being generated."""
+        if self._utterance is not None:
+            snapshot = self.clock.snapshot(
+                self._utterance.request_id, time.monotonic(), self._base_samples
+            )
+            self._utterance.report(snapshot)
+
+    def took(self, num_samples: int) -> None:
+        """Count samples that the client's connection took."""
+        begins = self.clock.push(num_samples, time.monotonic())
+        if begins or self._moved_on:
+            self._moved_on = False
             self.tell()
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            since_s = self._blocked_since_s
-            if since_s is None:
-                continue
-            waited_s = time.monotonic() - since_s
-            if waited_s > self._stall_s:
-                self._on_stall()
-                return
-            if waited_s > TICK_S:
-                self.clock.blocked = True
-                self.tell()
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Wrap the wait for a client that does not take what is offered."""
+        self._look_later(time.monotonic())
+        try:
+            yield
+        finally:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._moved_on |= self.clock.blocked
+            self.clock.blocked = False
+
+    def _look_later(self, since_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look, since_s)
+
+    def _look(self, since_s: float) -> None:
+        """The client has taken nothing since `since_s`."""
+        if time.monotonic() - since_s > self._stall_s:
+            self._on_stall()
+            return
+        self.clock.blocked = True
+        self.tell()
+        self._look_later(since_s)

@@ -18,6 +18,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,),
 }
 CODE = "invalid_request"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse_object(data: bytes | str) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def _check_string(name: str, value: str, schema: Schema) -> None:
         )
     if len(value) < shortest or ("pattern" in schema and not re.search(schema["pattern"], value)):
         raise Problem(400, CODE, f"{name} holds nothing that could be used", param=name)
-    if any("\ud800" <= each <= "\udfff" for each in value):
+    if _SURROGATE.search(value):
         raise Problem(
             400, CODE, f"{name} holds half a surrogate pair, which is no text", param=name
         )

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import StreamWriter
 
 from playhead.engine.errors import PlayheadError
 from playhead.engine.messages import Done, Pcm
@@ -78,23 +79,24 @@ class SpeechRoute:
         self, request: web.Request, asked: SpeechRequest, utterance: Utterance
     ) -> web.StreamResponse:
         sender = _Sender(request, asked, self._service)
-        pacer = Pacer(ClientClock(), self._service.options.stall_s, sender.stalled)
-        pacer.utterance = utterance
-        async with pacer.running():
-            try:
+        try:
+            with sender.pacer.following(utterance):
                 async for result in utterance:
                     if isinstance(result, Pcm):
-                        num_samples = len(result.pcm) // SAMPLE_BYTES
-                        with pacer.taking(num_samples):
-                            await sender.audio(result.pcm)
+                        await sender.audio(result.pcm)
                     elif isinstance(result, Done):
-                        with pacer.taking(0):
-                            await sender.done(result)
-            except PlayheadError as error:
-                if not sender.begun:
-                    raise
-                await sender.failed(error)
+                        await sender.done(result)
+        except PlayheadError as error:
+            if not sender.begun:
+                raise
+            await sender.failed(error)
         return sender.response
+
+
+class _StreamResponse(web.StreamResponse):
+    """Its headers go out with the first audio, in one packet."""
+
+    _send_headers_immediately = False
 
 
 class _Sender:
@@ -104,8 +106,11 @@ class _Sender:
         content_type = FORMAT_TABLE[asked.response_format].content_type
         headers = {"Content-Type": "text/event-stream" if asked.sse else content_type}
         headers["Cache-Control"] = "no-store"
-        self.response = web.StreamResponse(headers=headers)
+        self.response = _StreamResponse(headers=headers)
         self.begun = False
+        self.pacer = Pacer(ClientClock(), service.options.stall_s, self.stalled)
+        assert isinstance(request.writer, StreamWriter)
+        self._writer = request.writer
         self._request = request
         self._asked = asked
         self._service = service
@@ -113,8 +118,10 @@ class _Sender:
 
     async def audio(self, pcm: bytes) -> None:
         """Send a chunk; returns when the client's connection took it."""
-        self._service.handed(self._asked.submit.request_id, len(pcm) // SAMPLE_BYTES)
+        num_samples = len(pcm) // SAMPLE_BYTES
+        self._service.handed(self._asked.submit.request_id, num_samples)
         await self._audio_bytes(self._encoder.push(pcm))
+        self.pacer.took(num_samples)
 
     async def done(self, done: Done) -> None:
         """Send what is left, and the end."""
@@ -128,7 +135,8 @@ class _Sender:
                 event["guard"] = done.guard
             await self._write(_event(event))
         await self._begin()
-        await self.response.write_eof()
+        with self.pacer.waiting():
+            await self.response.write_eof()
 
     async def failed(self, error: PlayheadError) -> None:
         """Tell of an error after the first byte: an event, or a body that visibly breaks off."""
@@ -157,8 +165,11 @@ class _Sender:
 
     async def _write(self, data: bytes) -> None:
         await self._begin()
-        await self.response.write(data)
-        await self._request.writer.drain()
+        await self._writer.write(data, drain=False)
+        transport = self._request.transport
+        if transport is None or transport.get_write_buffer_size():  # the client is behind, or gone
+            with self.pacer.waiting():
+                await self._writer.drain()
 
     async def _begin(self) -> None:
         if not self.begun:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from playhead.engine.errors import PlayheadError
 from playhead.engine.messages import Done, Pcm, Starved, Submit, Word, Words
 from playhead.engine.units import SAMPLE_BYTES, samples_to_s
-from playhead.worker.client import Utterance
+from playhead.worker.client import SpeechResult, Utterance
 from playhead.worker.heard import heard_text
 from playhead.worker.http.keys import Account
 from playhead.worker.http.messages import audio_frame
@@ -151,9 +151,8 @@ class Spoken:
 
     async def _run(self) -> None:
         try:
-            async with self._pacer.running():
-                while (segment := await self._next_segment()) is not None:
-                    await self._speak(segment)
+            while (segment := await self._next_segment()) is not None:
+                await self._speak(segment)
         except PlayheadError as error:
             problem = problem_of(error)
             self._service.counters.problems[problem.code] += 1
@@ -200,26 +199,29 @@ class Spoken:
                 utterance.append(rest)
             if segment.closed and not closed:
                 utterance.close()
-            self._pacer.base_samples = base_samples
-            self._pacer.utterance = utterance if self._submit.live else None
-            self._pacer.tell()
-            async for result in utterance:
-                if isinstance(result, Pcm):
-                    await self._send_audio(base_samples + result.start_sample, result.pcm)
-                elif isinstance(result, Words):
-                    self._send_words(result, base_samples)
-                elif isinstance(result, Starved):
-                    end_sample = base_samples + result.end_sample
-                    self._outlet.event("text.starved", utterance=self.name, end_sample=end_sample)
-                else:
-                    self._finish_segment(result)
-        self._pacer.utterance = None
+            listened = utterance if self._submit.live else None
+            with self._pacer.following(listened, base_samples):
+                self._pacer.tell()
+                async for result in utterance:
+                    await self._pass_on(result, base_samples)
+
+    async def _pass_on(self, result: SpeechResult, base_samples: int) -> None:
+        if isinstance(result, Pcm):
+            await self._send_audio(base_samples + result.start_sample, result.pcm)
+        elif isinstance(result, Words):
+            self._send_words(result, base_samples)
+        elif isinstance(result, Starved):
+            end_sample = base_samples + result.end_sample
+            self._outlet.event("text.starved", utterance=self.name, end_sample=end_sample)
+        else:
+            self._finish_segment(result)
 
     async def _send_audio(self, start_sample: int, pcm: bytes) -> None:
         num_samples = len(pcm) // SAMPLE_BYTES
-        with self._pacer.taking(num_samples):
-            frame = audio_frame(self.number, start_sample, pcm)
+        frame = audio_frame(self.number, start_sample, pcm)
+        with self._pacer.waiting():
             await self._outlet.audio(frame, lambda: self._sent(start_sample + num_samples))
+        self._pacer.took(num_samples)
 
     def _sent(self, end_sample: int) -> None:
         self._service.handed(self._submit.request_id, end_sample - self._total.samples)

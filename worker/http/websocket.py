@@ -66,7 +66,7 @@ class WebSocketRoute:
         socket = web.WebSocketResponse(
             protocols=(PROTOCOL,),
             heartbeat=HEARTBEAT_S,
-            max_msg_size=MAX_MESSAGE_BYTES,
+            max_msg_size=MAX_MESSAGE_BYTES + 1,  # aiohttp refuses what reaches it
             compress=False,
             autoping=False,
             writer_limit=0,

@@ -25,6 +25,8 @@ class Tally:
     calls: int = 0
     refused: int = 0
     failed: int = 0
+    running: int = 0
+    """Calls that had not ended when the run did."""
     underruns: int = 0
     """Calls with at least one gap that the engine made."""
     gap_s: float = 0.0
@@ -54,7 +56,8 @@ def tally(outcomes: Sequence[Outcome], busy_share: float, most_live: int) -> Tal
     return Tally(
         calls=len(measured),
         refused=sum(each.refused for each in measured),
-        failed=sum(each.done in ("failed", "") for each in measured),
+        failed=sum(each.done == "failed" for each in measured),
+        running=sum(not each.done for each in measured),
         underruns=sum(bool(each.gaps_s) for each in measured),
         gap_s=sum(sum(each.gaps_s) for each in measured),
         stretched_s=sum(each.stretched_s for each in measured),
@@ -73,6 +76,7 @@ def merged(parts: Sequence[Tally]) -> Tally:
         calls=sum(p.calls for p in parts),
         refused=sum(p.refused for p in parts),
         failed=sum(p.failed for p in parts),
+        running=sum(p.running for p in parts),
         underruns=sum(p.underruns for p in parts),
         gap_s=sum(p.gap_s for p in parts),
         stretched_s=sum(p.stretched_s for p in parts),
@@ -134,6 +138,7 @@ def run_cell(setup: Setup, load: Load, num_gpus: int) -> list[Tally]:
     tallies = []
     for world, was_s in zip(worlds, before_s, strict=True):
         world.run(load.duration_s)
+        world.note()  # the window ends amid calls: their gaps count as well
         share = (world.runner.busy_s - was_s) / (load.duration_s - load.warm_up_s)
         tallies.append(tally(world.outcomes, share, world.most_live))
     return tallies

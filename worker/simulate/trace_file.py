@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from playhead.engine.admission import StepCosts
 from playhead.engine.errors import Busy, ConfigError, PlayheadError
-from playhead.engine.messages import Command, Result
+from playhead.engine.messages import Command, Pcm, Result
 from playhead.engine.profile import Profile
 from playhead.engine.runner import CodecResult, FrameResult
 from playhead.engine.scheduler import CodecRow, Plan
@@ -133,7 +133,12 @@ def _lines(path: Path) -> Iterator[Any]:
 
 def result_line(result: Result) -> list[Any]:
     """Return a result as its fields and a hash of its samples."""
-    header, payload = _parts(result)
+    if isinstance(result, Pcm):  # on the wire its header is no JSON
+        header: dict[str, Any] = {"type": "Pcm", "request_id": result.request_id}
+        header |= {"start_sample": result.start_sample, "pcm": len(result.pcm)}
+        header["num_frames"], payload = result.num_frames, result.pcm
+    else:
+        header, payload = _parts(result)
     return [header, hashlib.sha256(payload).hexdigest()[:16] if payload else ""]
 
 

@@ -269,11 +269,20 @@ class World:
             live.outcome.unheard_s = samples_to_s(max(made, done.num_samples) - live.cut_heard)
         self._end(live, done.request_id, done.reason)
 
+    def note(self) -> None:
+        """Write down what the listeners of calls that still run have heard so far."""
+        for live in self.live.values():
+            _note(live)
+
     def _end(self, live: _Live, request_id: str, why: str) -> None:
-        outcome, listener = live.outcome, live.listener
-        outcome.done = why
-        outcome.gaps_s = list(listener.gaps_s)
-        outcome.network_gaps = listener.network_gaps
-        outcome.stretched_s = listener.stretched_s
+        live.outcome.done = why
+        _note(live)
         self._ended[request_id] = self.live.pop(request_id)
-        del self._speeches[outcome.call.number]
+        del self._speeches[live.outcome.call.number]
+
+
+def _note(live: _Live) -> None:
+    outcome, listener = live.outcome, live.listener
+    outcome.gaps_s = list(listener.gaps_s)
+    outcome.network_gaps = listener.network_gaps
+    outcome.stretched_s = listener.stretched_s

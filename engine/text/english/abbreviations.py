@@ -107,4 +107,5 @@ SYMBOLS = {
     "~": "about",
     "≈": "about",
 }
+ADDRESS_MARKS = {"@": "at", ".": "dot", "/": "slash", "_": "underscore", "-": "dash", "+": "plus"}
 DOMAINS = "com|org|net|edu|gov|io|dev|ai|co|us|uk|app|info"

@@ -13,7 +13,7 @@ from pathlib import Path
 from playhead.engine.text.english import durations
 from playhead.engine.text.english.abbreviations import PAUSES
 from playhead.engine.text.english.lexicon import Lexicon, load_lexicon
-from playhead.engine.text.english.normalise import needs_next, plain, run_of, spoken
+from playhead.engine.text.english.normalise import plain, spoken
 from playhead.engine.text.english.phonemes import (
     GAP_ID,
     PAUSE_IDS,
@@ -23,6 +23,7 @@ from playhead.engine.text.english.phonemes import (
     row_id,
     sounds_of,
 )
+from playhead.engine.text.english.piece import needs_next, run_of
 from playhead.engine.text.unit import TextUnit
 
 LEAD_SLOTS = 2

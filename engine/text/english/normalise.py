@@ -10,11 +10,11 @@ import unicodedata
 
 from playhead.engine.text.english import numbers
 from playhead.engine.text.english.abbreviations import (
+    ADDRESS_MARKS,
     CLIPPED,
     CODE_WORDS,
     FIXED_UNITS,
     MONTHS,
-    PAUSES,
     SCALE_WORDS,
     SCALES,
     SHORT_MONTHS,
@@ -23,27 +23,26 @@ from playhead.engine.text.english.abbreviations import (
     UNITS,
 )
 from playhead.engine.text.english.phonemes import SOUNDS_CLOSE
+from playhead.engine.text.english.piece import PHONE_START, merge_pauses
+from playhead.engine.text.english.roman import roman
 from playhead.engine.text.english.scan import SCAN, WHOLE
 
 _DRESSING = re.compile(r"[*_`|\[\]{}\"“”„«»]+|~{2,}|[<>~]+(?![\d.$€£¥₹₩])")
+_MAIL_DRESSING = re.compile(r"[*`|\[\]{}\"“”„«»<>]+")
 _TILDE_RANGE = re.compile(r"(?<=\d)~(?=\d)")
 _MIXED = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _KEPT_SIGNS = "²³≠"  # what they decompose into would be said as something else
 _TIMELIKE = re.compile(r"\d(?::\d\d)?$")
-_PHONE_START = re.compile(r"\+\d{1,3}(?: |$)")
 _NOW = re.compile(r"(?:19|20)\d\d")
 _GROUP = re.compile(r"\d{3,4}(?:\D?$)")
 _LONE_DASH = re.compile(r"[-–—•]+$")
-_ENDS_WITH_MARK = re.compile(r"[,;:.!?…)]$")
-_MAYBE_ABBREVIATION = re.compile(
-    r"(?:^|[^A-Za-z])(?:[A-Za-z]\.)+$|(?:^|[^A-Za-z])([A-Za-z]{2,6})\.$"
-)
 
 
 def plain(piece: str) -> str:
     """Strip white space, quotes, brackets of markup, accents; typographic apostrophes to plain."""
     text = piece.strip().replace("’", "'").replace("‘", "'")
-    text = _DRESSING.sub("", _TILDE_RANGE.sub("-", text).replace("−", "-"))
+    text = _TILDE_RANGE.sub("-", text).replace("−", "-")
+    text = (_MAIL_DRESSING if "@" in text else _DRESSING).sub("", text)
     if text.isascii():
         return text.strip("'")
     text = _MIXED.sub("&", text)  # 2½ is two and one half
@@ -53,27 +52,6 @@ def plain(piece: str) -> str:
     return "".join(char for char in kept if not unicodedata.combining(char)).strip("'")
 
 
-def run_of(before: str, core: str) -> str:
-    """Return what stands before the piece behind `core`: of a telephone number all so far."""
-    in_number = _PHONE_START.match(before) and re.fullmatch(r"\(?\d{1,4}\)?", core)
-    return f"{before} {core}" if in_number else core
-
-
-def needs_next(core: str) -> bool:
-    """The reading of this piece (after `plain`) can depend on the piece behind it."""
-    if not _ENDS_WITH_MARK.search(core):
-        return True
-    return _may_be_abbreviation(core)
-
-
-def _may_be_abbreviation(core: str) -> bool:
-    match = _MAYBE_ABBREVIATION.search(core)
-    if match is None:
-        return False
-    word = match.group(1)
-    return word is None or word.lower() in TITLES or word.lower() in CLIPPED
-
-
 def spoken(core: str, before: str, after: str) -> list[str]:
     """Return the words and pause marks of a piece; all three are pieces after `plain`."""
     if _LONE_DASH.fullmatch(core):
@@ -81,19 +59,7 @@ def spoken(core: str, before: str, after: str) -> list[str]:
     reader = _Reader(before, after)
     for match in SCAN.finditer(core):
         reader.read(match, core)
-    return _merge_pauses(reader.out)
-
-
-def _merge_pauses(tokens: list[str]) -> list[str]:
-    """Keep one mark where several meet: the strongest, the first of equals."""
-    out: list[str] = []
-    for token in tokens:
-        if token in PAUSES and out and out[-1] in PAUSES:
-            if out[-1] == ",":
-                out[-1] = token
-        else:
-            out.append(token)
-    return out
+    return merge_pauses(reader.out)
 
 
 class _Reader:
@@ -118,15 +84,13 @@ class _Reader:
 
     def _read_mail(self, match: re.Match[str], core: str) -> None:
         address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match.group("mail"), flags=re.I)
-        for part in re.findall(r"[A-Za-z]+|\d+|[@./_-]", address):
+        for part in re.findall(r"[A-Za-z]+|\d+|[@./_+-]", address):
             if part.isdigit():
                 self._say(numbers.digits(part))
             elif part.isalpha():
                 self._word(part.lower())
             else:
-                self._say(
-                    {"@": "at", ".": "dot", "/": "slash", "_": "underscore"}.get(part, "dash")
-                )
+                self._say(ADDRESS_MARKS[part])
 
     def _read_money(self, match: re.Match[str], core: str) -> None:
         amount = match.group("money").replace(" ", "")
@@ -169,11 +133,7 @@ class _Reader:
         self._date(year, month, day)
 
     def _read_phone(self, match: re.Match[str], core: str) -> None:
-        groups = re.findall(r"\d+", match.group("phone"))
-        for index, group in enumerate(groups):
-            if index:
-                self.out.append(",")
-            self._say(numbers.digits(group))
+        self._groups(match.group("phone"))
         if match.group("phone").endswith(")"):
             self.out.append(",")
 
@@ -210,12 +170,23 @@ class _Reader:
 
     def _read_fraction(self, match: re.Match[str], core: str) -> None:
         top, bottom = (int(part) for part in match.group("fraction").split("/"))
-        if (top, bottom) in ((24, 7), (9, 11)) or bottom in (0, top):
-            self._say(f"{numbers.cardinal(top)} {numbers.cardinal(bottom)}")
-            return
-        name = {2: "half", 4: "quarter"}.get(bottom, numbers.ordinal(bottom))
-        plural = "halves" if (name, top > 1) == ("half", True) else name + "s" * (top > 1)
-        self._say(f"{numbers.cardinal(top)} {plural}")
+        if match.start() == 0 and re.fullmatch(r"\d{1,3}", self._before):
+            self._say("and")  # one and a half cups
+        self._say(numbers.fraction(top, bottom))
+
+    def _read_ratio(self, match: re.Match[str], core: str) -> None:
+        first, second = match.group("ratio").split(":")
+        self._say(f"{numbers.whole(first)} to {numbers.whole(second)}")
+
+    def _read_chain(self, match: re.Match[str], core: str) -> None:
+        self._groups(match.group("chain"))
+
+    def _groups(self, figures: str) -> None:
+        """Say groups of figures one by one, a pause between."""
+        for index, group in enumerate(re.findall(r"\d+", figures)):
+            if index:
+                self.out.append(",")
+            self._say(numbers.digits(group))
 
     def _read_span(self, match: re.Match[str], core: str) -> None:
         if match.group("span"):
@@ -227,7 +198,9 @@ class _Reader:
         if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", figures):  # thousands of other languages
             self._say(numbers.whole(figures.replace(".", "")))
         else:
-            self._say(" point ".join(map(numbers.whole, figures.split("."))))
+            parts = figures.split(".")
+            mark = " dot " if len(parts) == 4 else " point "  # an address, a version
+            self._say(mark.join(map(numbers.whole, parts)))
 
     def _figures(self, figures: str) -> None:
         """Say a bare number as the words before it suggest: date, year, code or count."""
@@ -244,14 +217,16 @@ class _Reader:
             self._say(numbers.digits(bare))
         elif is_plain and len(bare) == 4 and ("1100" <= bare <= "1999" or "2000" <= bare <= "2099"):
             self._say(numbers.year(int(bare)))
-        elif is_plain and len(bare) > 4:
+        elif is_plain and int(bare) <= 31 and self._before_month():
+            self._say(f"{numbers.ordinal(int(bare))} of")
+        elif is_plain and len(bare) > 4 and (bare[0] == "0" or not bare.endswith("000")):
             self._say(numbers.digits(bare))
         else:
             self._say(numbers.decimal(bare))
 
     def _in_a_row(self, bare: str) -> bool:
         """The figures are a group of a number written apart: of a telephone or a card."""
-        if _PHONE_START.match(self._before):
+        if PHONE_START.match(self._before):
             return " " in self._before or self._after[:1].isdigit()
         if len(bare) == 3:
             return _GROUP.match(self._after) is not None
@@ -268,15 +243,25 @@ class _Reader:
             return self._before[:1] == "M"
         return before in MONTHS or before in SHORT_MONTHS
 
+    def _before_month(self) -> bool:
+        following = self._after.strip(".,;:!?")
+        return following[:1].isupper() and (
+            following.lower() in MONTHS or following.lower() in SHORT_MONTHS
+        )
+
     def _read_number(self, match: re.Match[str], core: str) -> None:
         figures, unit = match.group("number"), match.group("unit") or ""
         start = match.start()
         if figures.startswith("-") and start == 0:
             self._say("minus")
+        bound = figures.startswith("-")
         figures = figures.removeprefix("-")
+        if unit in numbers.COINS:
+            self._say(numbers.money(unit, figures))
+            return
         if start and core[start - 1] == "#":
             self._say("number")
-        glued = start > 0 and core[start - 1].isalpha()
+        glued = start > 0 and core[start - 1].isalpha() and not bound
         if glued and len(figures) > 2 and figures.isdigit():
             self._say(numbers.digits(figures))
         else:
@@ -290,10 +275,12 @@ class _Reader:
         low = bare.lower()
         if unit.startswith("°"):
             self._say("degrees")
-        if low in UNITS and bare != "s":
+        if low in UNITS and bare not in ("s", "G"):
             self._say(UNITS[low] + ("" if figures == "1" else "s"))
         elif low in FIXED_UNITS:
             self._say(FIXED_UNITS[low])
+        elif (bare, figures) in (("K", "4"), ("K", "8")):  # of a picture
+            self.out.append("K")
         elif bare in ("k", "K"):
             self._say(SCALES[low])
         elif unit == "¢":
@@ -326,12 +313,16 @@ class _Reader:
         after_figure = _TIMELIKE.search(before) is not None and match.start() == 0
         if low in ("am", "pm") and (after_figure or word == "PM"):
             self._say(f"{low[0].upper()} M")
+        elif low in ("c", "f") and core[: match.start()].endswith("°"):
+            self._say(FIXED_UNITS[low])
         elif after_figure and (low in UNITS or low in FIXED_UNITS) and low not in ("m", "s", "c"):
             self._unit(word, before)
         elif dotted and low in TITLES and (low != "no" or self._after[:1].isdigit()):
             self._say(TITLES[low])
         elif dotted and low in CLIPPED:
             self._clipped(low)
+        elif number := roman(word, self._before):
+            self._say(number)
         elif low in ("mr", "mrs", "dr", "vs", "etc"):
             self._say((TITLES | CLIPPED)[low])
         else:
@@ -396,5 +387,9 @@ class _Reader:
         if symbol == "#":
             if core[: match.start()][-1:].isalpha() and not core[match.end() :][:1].isalnum():
                 self._say("sharp")
+            return
+        if symbol in numbers.COINS:
+            if self._before[-1:].isdigit():
+                self._say(numbers.COINS[symbol][self._before != "1"])
             return
         self._say(SYMBOLS[symbol])

@@ -111,3 +111,12 @@ def clock(hour: int, minute: int) -> str:
     if minute == 0:
         return cardinal(hour)
     return f"{cardinal(hour)} {'oh ' + ONES[minute] if minute < 10 else cardinal(minute)}"
+
+
+def fraction(top: int, bottom: int) -> str:
+    """Return a fraction: 3, 4 -> 'three quarters'; 24/7 and the like are two numbers."""
+    if (top, bottom) in ((24, 7), (9, 11)) or bottom in (0, top):
+        return f"{cardinal(top)} {cardinal(bottom)}"
+    name = {2: "half", 4: "quarter"}.get(bottom, ordinal(bottom))
+    plural = "halves" if (name, top > 1) == ("half", True) else name + "s" * (top > 1)
+    return f"{cardinal(top)} {plural}"

@@ -17,19 +17,22 @@ SCAN = re.compile(
   | (?P<phone>\+?\b\d?(?:[-.]?\(?\d{{3}}\)?[-.])\d{{3}}[-.]\d{{4}}\b
     |\b\d{{3}}-\d{{4}}\b|\(\d{{3}}\))
   | (?P<time>\b\d\d?:\d\d(?::\d\d)?)(?P<half>[ap]\.?m\b\.?)?
+  | (?P<ratio>\b\d{{1,3}}:\d{{1,3}}\b(?!:))
   | (?P<hour>\b\d\d?)(?P<hour_half>[ap]\.?m\b\.?)
   | (?P<until>(?:(?<=:\d\d)|(?<=\d[ap]m))[-–](?=\d))
   | (?P<ordinal>\b\d[\d,]*)(?:st|nd|rd|th)\b
   | (?P<fraction>\b\d\d?/\d\d?\b)
-  | (?P<version>(?<![\d.])\d+(?:\.\d+){{2,}}(?![\d,]))
+  | (?P<version>(?<![\d.])\d+(?:\.\d+){{2,}}(?!\d|,\d))
+  | (?P<chain>\b\d+(?:-\d+){{2,}}\b)
   | (?P<span>\b\d[\d,.]*\d|\b\d)[-–](?=\d)
-  | (?P<number>-?(?:\d[\d,]*\d|\d)(?:\.\d+)?|\.\d+)(?P<unit>°?(?:km/h|m/s|[a-zA-Z]{{1,4}})\b|¢)?
+  | (?P<number>-?(?:\d[\d,]*\d|\d)(?:\.\d+)?|\.\d+)
+    (?P<unit>°?(?:km/h|m/s|[a-zA-Z]{{1,4}})\b|[¢$€£¥₹₩])?
   | (?P<rate>\b(?:km/h|m/s)\b)
   | (?P<dotted>\b(?:[A-Za-z]\.){{2,}}|\b(?:[A-Za-z]\.)+[A-Za-z]\b)
   | (?P<word>[A-Za-z]+(?:'[A-Za-z]+)*'?)
   | (?P<stop>\.{{2,}}|[.!?…]+)
   | (?P<comma>[,;:()]|—|–|--+)
-  | (?P<symbol>[&@%+=°×÷^²³<>≤≥≠±~≈\#])
+  | (?P<symbol>[$€£¥₹₩&@%+=°×÷^²³<>≤≥≠±~≈\#])
     """,
     re.VERBOSE | re.IGNORECASE,
 )

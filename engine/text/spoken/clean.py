@@ -5,6 +5,7 @@ waits for more text, and no rule waits over more than its own bound.
 """
 
 import html
+import unicodedata
 from collections.abc import Callable
 
 import regex
@@ -295,6 +296,8 @@ class Cleaner(Transducer):
             return Span(mark, "" if mark == "]" else self._apart())
         if mark in _ARROWS:
             return Span(mark, ",")
+        if "\u3371" <= mark <= "\u33df":  # a unit drawn as one character
+            return Span(mark, unicodedata.normalize("NFKC", mark))
         if mark == "\u200d" and _is_emoji(self._before):
             return Span(mark, "")
         if mark not in _KEPT_SYMBOLS and (_is_emoji(mark) or _SYMBOL.match(mark)):

@@ -10,7 +10,9 @@ from playhead.engine.text.english.abbreviations import (
     TITLES,
     UNITS,
 )
-from playhead.engine.text.english.normalise import needs_next, plain, spoken
+from playhead.engine.text.english.normalise import plain, spoken
+from playhead.engine.text.english.piece import needs_next
+from playhead.engine.text.english.roman import roman
 
 PIECE = re.compile(r"\S{1,400}")
 _WRITTEN = re.compile(
@@ -48,6 +50,8 @@ def is_written(piece: str, before: str) -> bool:
     if _WRITTEN.search(piece):
         return True
     low = plain(piece).lower().strip(".,;:!?")
+    if roman(plain(piece).strip(".,;:!?"), plain(before)):
+        return True
     if before[-1:].isdigit() and (low in UNITS or low in FIXED_UNITS or low in SCALE_WORDS):
         return True
     if before[-1:].isdigit() and re.fullmatch(r"[ap]\.?m\.?", low):

@@ -1,97 +1,22 @@
-"""Figures: finds the number, amount, date, time or unit at a place of text and reads it; pure.
-
-A window is the text a reading may depend on: the run of figures, what is glued to it and one
-word behind it. It depends on the text alone, so text that arrives in pieces is read the same.
-"""
+"""Figures: reads the number, amount, date, time or unit a window of text begins with; pure."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import regex
-
+from playhead.engine.text.spoken.fractions import VULGAR, fraction, mixed, ratio
 from playhead.engine.text.spoken.speller import Speller
 from playhead.engine.text.spoken.words import CODES, UNITS
 
-MAX_WINDOW_CHARS = 48
-_FIGURE_MARKS = frozenset(".,:/-–−－~+＋()'’%‰°℃℉²³ºª$€£¥￥₽₩R\u00a0\u202f")
-_DATE_MARKS = frozenset("年月日号號点點时時分秒년월일시분초")
-_STARTS = regex.compile(
-    r"[+\-−－＋]?(?:(?:USD|EUR|GBP|JPY|RUB|KRW|BRL)[ \u00a0]|R?[$€£¥￥₽₩][ \u00a0]?)?\d|\(\d{2,5}\)"
-)
-_BEHIND = frozenset("%‰°℃℉$€£¥￥₽₩")
-"""Signs that may stand behind a number and a space."""
-_DIGIT = re.compile(r"\d")
-_SPACES = " \u00a0\u202f"
-_NO_SPACE_FROM = 0x2E80
-_WIDE = str.maketrans("０１２３４５６７８９：／．，％＋－", "0123456789:/.,%+-")
+_WIDE = str.maketrans("０１２３４５６７８９：／．，％＋－～〜", "0123456789:/.,%+-~~")
 _N = r"\d+(?:[.,\u00a0\u202f ]\d{3}(?!\d))*(?:[.,]\d+)?"
 _SIGN = r"R\$|[$€£¥￥₽₩]"
 _CODE = "|".join(CODES)
 _END = r"(?![0-9A-Za-zÀ-ӿ])"
 """No letter of an alphabet and no figure follows: `\\b` knows no border before an ideograph."""
+_BEFORE_DAY = ("am", "vom", "zum", "dem", "den", "bis", "seit", "ab")
+_BEFORE_HOUR = ("ore", "le", "alle", "dalle", "delle")
 _UNIT = "|".join(re.escape(sign) for sign in sorted(UNITS, key=len, reverse=True))
-
-
-def starts_figure(text: str, at: int, closed: bool) -> bool | None:
-    """Figures, or a sign before figures, begin here; None while that is open."""
-    found = _STARTS.match(text, at, partial=not closed)
-    return None if found is not None and found.partial else found is not None
-
-
-def window_end(text: str, at: int, closed: bool, spaced_groups: bool) -> int | None:
-    """Return where the window of the figures at `at` ends; None while more text is needed."""
-    spaced = spaced_groups or text[at] in "+(0"
-    limit = at + MAX_WINDOW_CHARS
-    i = at
-    while i < limit:
-        if i == len(text):
-            return i if closed else None
-        char = text[i]
-        if char == "\n":
-            return i
-        if char in _SPACES:
-            if i + 1 == len(text):
-                return i if closed else None
-            following = text[i + 1]
-            joins = spaced or text[i - 1] in _DATE_MARKS or not _DIGIT.search(text, at, i)
-            if following in _BEHIND or (following.isdigit() and joins):
-                i += 1
-                continue
-            return _word_end(text, i + 1, limit, closed) if following.isalpha() else i
-        if char.isalpha() and ord(char) >= _NO_SPACE_FROM and char not in _DATE_MARKS:
-            return i + 1
-        if not (char.isalnum() or char in _FIGURE_MARKS or char in _DATE_MARKS):
-            return i + 1
-        i += 1
-    return limit
-
-
-def _word_end(text: str, at: int, limit: int, closed: bool) -> int | None:
-    """Return the end of the word behind the figures, with the mark behind it."""
-    if ord(text[at]) >= _NO_SPACE_FROM and not _is_hangul(text[at]):
-        return at + 1
-    i = at
-    while i < limit:
-        if i == len(text):
-            return i if closed else None
-        if text[i].isalpha() or text[i] in "/²³.":
-            i += 1
-        elif text[i] != " ":
-            return i + 1
-        elif i + 1 == len(text):
-            return i if closed else None
-        elif text[i + 1] in _BEHIND:
-            return i + 2
-        elif text[at:i] in ("de", "di") and text[i + 1].isalpha():
-            return _word_end(text, i + 1, limit, closed)
-        else:
-            return i
-    return limit
-
-
-def _is_hangul(char: str) -> bool:
-    return "\uac00" <= char < "\ud7b0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +36,7 @@ class Figures:
     def __init__(self, speller: Speller) -> None:
         """Compile the rules of the speller's language, in the order they are tried."""
         self._spell = speller
-        self._before = ""
+        self._before, self._glued = "", False
         words, code = speller.words, speller.code
         month = "|".join(speller.months())
         hour = "[:h]" if code in ("fr", "pt") else ":"
@@ -126,17 +51,22 @@ class Figures:
             (rf"\d{{2,4}}(?:-\d{{3,4}}){{1,2}}{_END}", self._phone),
             (
                 rf"([01]?\d|2[0-3]){hour}([0-5]\d)(?::([0-5]\d))?(?: ?(?:Uhr|h){_END})?"
-                r"(?![:\d])([-–](?=\d))?",
+                r"(?![:\d])([-–~](?=\d))?",
                 self._clock,
             ),
             (
-                rf"(?:({money}|{_SIGN}) ?|({_CODE}) )({_N})(?: ?({words.scales}))?",
+                rf"(?:(?:US)?({money}|{_SIGN}) ?|({_CODE}) )({_N})(?: ?({words.scales}))?",
                 self._money_first,
             ),
             (
                 rf"({_N})(?: ?({words.scales}))? ?(?:({money}|{_SIGN})|({_CODE}){_END})",
                 self._money_last,
             ),
+            *self._marked_rules(),
+            (rf"\d{{1,7}}(?:-\d{{1,7}}){{2,}}{_END}", self._chain),
+            (rf"(\d\d?)/(\d\d?){_END}(?![/.,]\d)", self._slashed),
+            (rf"(\d*)([{VULGAR}])", self._mixed),
+            (rf"(\d{{1,3}}):(\d{{1,3}}){_END}(?!:)", self._ratio),
             (rf"\d+(?:\.\d+){{2,}}{_END}", self._dotted),
             (rf"({_N}) ?({_UNIT})(?![0-9A-Za-zÀ-ӿ²³/])", self._unit),
             (r"(\d+)[-–~](?=\d+(?![\d:])(?![-–/.,]\d))", self._range),
@@ -145,10 +75,13 @@ class Figures:
         ]
         self._rules: list[Rule] = [(re.compile(pattern), read) for pattern, read in rules]
 
-    def read(self, window: str, before: str) -> Reading:
-        """Read the figures a window begins with; `before` is the word in front of them."""
+    def read(self, window: str, before: str, glued: bool = False) -> Reading:
+        """Read the figures a window begins with; `before` is the word in front of them.
+
+        `glued`: no space parts the two.
+        """
         window = window.translate(_WIDE)
-        self._before = before.lower()
+        self._before, self._glued = before.lower(), glued
         minus = ""
         start = 0
         if window[0] in "-−+" and not re.match(r"\+\d{1,3}[ .(-]?\d", window):
@@ -160,6 +93,27 @@ class Figures:
             if found is not None and said is not None:
                 return Reading(found.end(), self._spell.joined(minus, said))
         return Reading(1, window[0])
+
+    def _marked_rules(self) -> list[tuple[str, Callable[[re.Match[str]], str | None]]]:
+        """Return what a language writes with marks that stand for something else in others."""
+        code = self._spell.code
+        if code == "de":
+            return [
+                (r"(\d\d?)\.(\d\d?)\.(?!\d)", self._point_date),
+                (rf"([01]?\d|2[0-3])\.([0-5]\d) ?Uhr{_END}", self._point_time),
+                (rf"(\d{{1,4}})er(n?){_END}", self._decade),
+            ]
+        if code == "it":
+            return [
+                (r"([01]?\d|2[0-3])\.([0-5]\d)(?!\d|[.,]\d)", self._point_time),
+                (r"(\d+)(°)(?= [^\W\d_]{3})", self._degree),
+            ]
+        if code == "ru":
+            return [
+                (rf"(?:[78][ -]?)?\(?\d{{3}}\)?[ -]\d{{3}}-\d\d-\d\d{_END}", self._phone),
+                (rf"({_N}) ?(тыс|млн|млрд)\.?(?![а-яё])", self._scaled),
+            ]
+        return []
 
     def _own_rules(self) -> list[tuple[str, Callable[[re.Match[str]], str | None]]]:
         code = self._spell.code
@@ -183,10 +137,10 @@ class Figures:
             return [
                 (r"1[3-9]\d{9}(?!\d)", self._phone),
                 (r"(\d{4})(?=年)", lambda found: self._spell.year(int(found[1]))),
-                (rf"2(?=[{counted}])", lambda _: self._spell.counted(2)),
+                (rf"2(?=[{counted}])", self._two),
             ]
         if code == "ko":
-            counters = "개|명|시(?!간?대)|살|번|마리|잔|병|권|장|대|가지|사람|시간|달"
+            counters = "개(?!월)|명|시(?!간?대)|살|번|마리|잔|병|권|장|대|가지|사람|시간|달(?!러)"
             return [
                 (r"(\d\d?)(?=월)", lambda found: self._spell.month(int(found[1]))),
                 (rf"(\d{{1,2}})(?= ?(?:{counters}))", self._counted),
@@ -211,9 +165,73 @@ class Figures:
             self._spell.day(day, self._day_form()), found[3].strip(), found[4]
         )
 
+    def _two(self, found: re.Match[str]) -> str | None:
+        return self._spell.cardinal(2) if self._before.endswith("第") else self._spell.counted(2)
+
+    def _chain(self, found: re.Match[str]) -> str | None:
+        """Read a number in groups, or a Japanese address."""
+        groups = found.group().split("-")
+        if self._spell.code == "ja" and len(found.group()) < 10:
+            return "の".join(self._spell.cardinal(int(group)) for group in groups)
+        return ", ".join(map(self._spell.digits, groups))
+
+    def _slashed(self, found: re.Match[str]) -> str | None:
+        """Read a fraction, or a day and a month where one of them can be no part of one."""
+        first, second = int(found[1]), int(found[2])
+        day, month = (first, second) if self._spell.words.order == "dmy" else (second, first)
+        dated = 12 < day <= 31 or "0" in (found[1][0], found[2][0])
+        if dated and (first, second) != (24, 7):
+            said = self._spell.day_month(day, month, self._day_form())
+            if said is not None:
+                return said
+        if (first, second) == (1, 2) and self._agrees(found):
+            return found.group()
+        return fraction(self._spell, first, second)
+
+    def _mixed(self, found: re.Match[str]) -> str | None:
+        if found[2] == "½" and self._agrees(found):
+            return found.group()
+        return mixed(self._spell, found[1], found[2])
+
+    def _agrees(self, found: re.Match[str]) -> bool:
+        """A half takes the gender of the word behind it: the model reads the two."""
+        behind = found.string[found.end() : found.end() + 2]
+        agreeing = ("fr", "es", "it", "pt") + ("de",) * (len(found.group()) != 2)
+        return behind[1:].isalpha() and self._spell.code in agreeing
+
+    def _ratio(self, found: re.Match[str]) -> str | None:
+        return ratio(self._spell, int(found[1]), int(found[2]))
+
+    def _point_date(self, found: re.Match[str]) -> str | None:
+        """Read 24.12., which is no decimal in German; 3.5. may be a version at a sentence's end."""
+        if len(found[2]) < 2 and self._before not in _BEFORE_DAY:
+            return None
+        said = self._spell.day_month(int(found[1]), int(found[2]), self._day_form())
+        behind = found.string[found.end() :]
+        if said is None or (behind and not behind[1:2].isupper()):
+            return said
+        return said + ("," if behind else ".")
+
+    def _point_time(self, found: re.Match[str]) -> str | None:
+        if self._spell.code == "it" and self._before not in _BEFORE_HOUR:
+            return None
+        return self._spell.clock(int(found[1]), int(found[2]), None)
+
+    def _decade(self, found: re.Match[str]) -> str | None:
+        return f"{self._spell.year(int(found[1]))}er{found[2]}"
+
+    def _degree(self, found: re.Match[str]) -> str | None:
+        """Read 3° as a place behind an article."""
+        if self._before not in ("il", "lo", "la", "al", "dal", "nel", "del", "alla", "della"):
+            return None
+        return self._suffixed(found)
+
+    def _scaled(self, found: re.Match[str]) -> str | None:
+        return self._spell.scaled(found[1], found[2])
+
     def _day_form(self) -> str:
         """Return CLDR's ending of a German day behind the word in front of it."""
-        if self._before in ("am", "vom", "zum", "dem", "den", "bis", "seit", "ab"):
+        if self._before in _BEFORE_DAY:
             return "-n"
         return "" if self._before in ("der", "die", "das") else "-r"
 
@@ -243,6 +261,9 @@ class Figures:
         key = sign or CODES[code or ""]
         if key not in self._spell.words.money:
             return None
+        if self._spell.code == "ru" and scale:
+            said = self._spell.scaled(figures, scale.rstrip("."))
+            return self._spell.joined(said, self._spell.words.money[key][-1])
         short = self._spell.words.abbreviations
         said = short.get(scale or "", short.get((scale or "").rstrip("."), scale or ""))
         return self._spell.money(key, figures, said)
@@ -261,11 +282,12 @@ class Figures:
         return self._spell.unit(found[1], found[2])
 
     def _range(self, found: re.Match[str]) -> str | None:
-        return self._up_to(self._spell.number(found[1]))
+        return self._up_to(self._number(found) or self._spell.number(found[1]))
 
     def _up_to(self, first: str) -> str:
         """Say where a range begins; where it ends is read next, with its unit."""
-        said = self._spell.joined(first, self._spell.words.to)
+        to = self._spell.words.to
+        said = first + to if self._spell.code == "ko" else self._spell.joined(first, to)
         return self._spell.joined(said, "x").removesuffix("x")
 
     def _suffixed(self, found: re.Match[str]) -> str | None:
@@ -276,7 +298,7 @@ class Figures:
         if self._spell.code == "es" and not feminine and behind[1:].isalpha():
             form = "-masculine-adjective"
         if suffix == "е":
-            form = "-neuter"
+            form = "-neuter" if number < 20 or number % 10 else "-plural"
         elif suffix in ("го", "му", "х"):
             form = {"го": "-masculine-genitive", "му": "-masculine-dative"}.get(
                 suffix, "-plural-genitive"
@@ -304,13 +326,15 @@ class Figures:
         return f"{self._spell.ordinal(int(found[1]), form)} {word}"
 
     def _counted(self, found: re.Match[str]) -> str | None:
+        if self._before.endswith("제") and (self._glued or self._before == "제"):  # third
+            return self._spell.cardinal(int(found[1]))
         said = self._spell.counted(int(found[1]))
         return said if found.string[found.end()] == " " else said + " "
 
     def _number(self, found: re.Match[str]) -> str | None:
         figures = found[1]
         if figures.isdigit():
-            if len(figures) > 6:
+            if len(figures) > 6 or (len(figures) > 2 and self._names_a_thing()):
                 return self._spell.digits(figures)
             if len(figures) == 4 and self._spell.code == "de" and "0" < figures[:2] < "20":
                 return self._spell.year(int(figures)) if figures >= "1100" else None
@@ -319,3 +343,8 @@ class Figures:
         if counts and figures.isdigit() and self._spell.is_gendered(int(figures)):
             return figures
         return self._spell.number(figures)
+
+    def _names_a_thing(self) -> bool:
+        """The figures of CA1234 are read one by one where scripts part no words."""
+        latin = self._before[-1:].isascii() and self._before[-1:].isalpha()
+        return self._glued and latin and self._spell.code in ("zh", "ja", "ko")

@@ -9,17 +9,19 @@ import re
 from collections.abc import Sequence
 
 from playhead.engine.text.spoken import english
-from playhead.engine.text.spoken.figures import Figures, starts_figure, window_end
+from playhead.engine.text.spoken.figures import Figures
+from playhead.engine.text.spoken.fractions import VULGAR
 from playhead.engine.text.spoken.guess import LanguageGuess
 from playhead.engine.text.spoken.phrases import WAIT, PhraseBook
 from playhead.engine.text.spoken.speller import speller
 from playhead.engine.text.spoken.transducer import Transducer
+from playhead.engine.text.spoken.window import starts_figure, window_end
 from playhead.engine.text.spoken.words import WORDS
 from playhead.engine.text.staged import Span
 
 AUTO = "auto"
 _LETTERS = re.compile(r"[^\W\d_]+")
-_SPACED_LETTERS = re.compile(r"(?:(?![\u2e80-\uffff])[^\W\d_])+|[\uac00-\ud7af]+")
+_SPACED_LETTERS = re.compile(rf"(?:(?![{VULGAR}\u2e80-\uffff])[^\W\d_])+|[\uac00-\ud7af]+")
 _SPACES = re.compile(r"\s+")
 MAX_TAIL_CHARS = 80
 _SIGNS = "+=×÷&@/_#№§"
@@ -134,7 +136,8 @@ class Reader(Transducer):
         if end is None:
             return None
         window = text[at:end].removesuffix("\n") or text[at:end]
-        reading = figures.read(window, self._last_word())
+        glued = not self._before.isspace()
+        reading = figures.read(window, self._last_word(), glued)
         source = text[at : at + reading.num_chars]
         return Span(source, self._apart(source, reading.said, text[at + len(source) : end]))
 

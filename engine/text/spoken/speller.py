@@ -12,6 +12,7 @@ from typing import Any
 
 from playhead.engine.text.spoken.words import (
     CENT_WORDS,
+    CENTS_ALONE,
     FEMININE_MONEY,
     FEMININE_UNITS,
     UNITS,
@@ -24,6 +25,16 @@ MAX_CARDINAL = 10**15
 _NATIVE_KOREAN = 100
 """Below this, Korean counters take the native numbers."""
 _KOREAN_MONTHS = {6: "유", 10: "시"}
+_RUSSIAN_STEMS = {
+    **{"пятьдесят": "пятидесят", "шестьдесят": "шестидесят"},
+    **{"семьдесят": "семидесят", "восемьдесят": "восьмидесят"},
+}
+_RUSSIAN_TENS = re.compile(rf"\b({'|'.join(_RUSSIAN_STEMS)})([а-я])")
+_RUSSIAN_SCALES = {
+    "тыс": ("тысяча", "тысячи", "тысяч"),
+    "млн": ("миллион", "миллиона", "миллионов"),
+    "млрд": ("миллиард", "миллиарда", "миллиардов"),
+}
 _NUMBERED_MONTHS = frozenset(("zh", "ja", "ko"))
 _FIRST_OF_MONTH = frozenset(("fr", "it", "pt"))
 
@@ -82,6 +93,8 @@ class Speller:
         result = self._engine.format_number(number, FormatPurpose.ORDINAL)
         forms: dict[str, str] = result.text_by_ruleset
         said: str = forms.get(f"spellout-ordinal{form}") or result.text
+        if self.code == "ru":  # the rules form some cases of tens from the wrong stem
+            said = _RUSSIAN_TENS.sub(lambda found: _RUSSIAN_STEMS[found[1]] + found[2], said)
         return said.replace("\u00ad", "").removeprefix("одна ")
 
     def digits(self, figures: str) -> str:
@@ -154,6 +167,8 @@ class Speller:
         names = self.words.money[sign]
         if scale:
             of = "" if scale.startswith(("mil ", "tausend")) else self.words.of
+            if self.code == "fr" and names[-1][0] in "aeo":
+                return self.joined(self.number(figures), scale, f"d'{names[-1]}")
             return self.joined(self.number(figures), scale, of, names[-1])
         head, _, tail = self.plain(figures).partition(".")
         amount = int(head)
@@ -167,11 +182,28 @@ class Speller:
             )
             return self.joined(said, names[-1])
         cents = int(tail)
+        alone = CENTS_ALONE.get(self.code, {}).get(sign)
+        if amount == 0 and alone and cents > 1:
+            return self.joined(self.cardinal(cents), alone)
         cent_names = CENT_WORDS.get(self.code, {}).get(sign)
         spelled = self.cardinal(cents, "cardinal-feminine" if sign == "₽" else "numbering")
         if cent_names:
             spelled = self.joined(spelled, self._plural(cent_names, cents))
         return self.words.cents.format(a=said, c=spelled)
+
+    def scaled(self, figures: str, scale: str) -> str:
+        """Return Russian thousands and more, written short or not, in the form they take."""
+        names = _RUSSIAN_SCALES.get(scale)
+        if names is None:
+            return self.joined(self.number(figures), scale)
+        plain = self.plain(figures)
+        head, _, tail = plain.partition(".")
+        if tail == "5" and head != "0":
+            return self.joined(self.cardinal(int(head)), "с половиной", names[1])
+        if tail:
+            return self.joined(self.number(figures), names[1])
+        form = "cardinal-feminine" if scale == "тыс" else "cardinal-masculine"
+        return self.joined(self.number(figures, form), self._plural(names, int(plain)))
 
     def _plural(self, names: tuple[str, ...], number: int) -> str:
         if len(names) == 3:
@@ -186,6 +218,17 @@ class Speller:
         except ValueError:
             return None
         return self.words.date.format(d=self.day(day, form), m=self.month(month), y=self.year(year))
+
+    def day_month(self, day: int, month: int, form: str = "-r") -> str | None:
+        """Return a date without its year; None for one that no year has."""
+        if self.date(2024, month, day) is None:
+            return None
+        order = self.words.date
+        if self.words.order == "dmy":
+            order = order[: order.index("{m}") + 3]
+        else:
+            order = order[order.index("{m}") :]
+        return order.format(d=self.day(day, form), m=self.month(month))
 
     def day(self, day: int, form: str = "-r") -> str:
         """Return the day of a month as it stands before the month."""
@@ -224,7 +267,7 @@ class Speller:
     def _hour(self, hour: int) -> str:
         if self.code in ("zh", "ko") and 0 < hour <= 12:
             return self.counted(hour)
-        if self.code in ("fr", "es", "pt"):
+        if self.code in ("fr", "es", "pt") or (self.code, hour) == ("it", 1):
             return self.cardinal(hour, "cardinal-feminine")
         return self.cardinal(hour, "cardinal-masculine" if self.code == "de" else "numbering")
 

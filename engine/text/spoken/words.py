@@ -166,7 +166,7 @@ PORTUGUESE = Words(
 RUSSIAN = Words(
     point="запятая",
     minus="минус",
-    to="до",
+    to="–",
     symbols=_symbols(
         "плюс равно умножить_на разделить_на и собака слэш подчёркивание номер номер параграф"
     ),
@@ -254,6 +254,12 @@ CENT_WORDS: dict[str, dict[str, tuple[str, ...]]] = {
     "ja": {"$": ("セント",), "€": ("セント",)},
 }
 """Said behind the hundredths where a language does not leave them out."""
+CENTS_ALONE = {
+    **{"de": {"€": "Cent", "$": "Cent"}, "fr": {"€": "centimes", "$": "cents"}},
+    **{"es": {"€": "céntimos", "$": "centavos"}, "it": {"€": "centesimi", "$": "centesimi"}},
+    **{"pt": {"€": "cêntimos", "$": "centavos", "R$": "centavos"}},
+}
+"""Said of an amount below one, where the languages leave them out of others."""
 
 UNITS = {
     **{"km": "length-kilometer", "m": "length-meter", "cm": "length-centimeter"},

@@ -1,5 +1,8 @@
 """Generated checkpoints: kept, and silent for exactly as long as asked."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,7 @@ from safetensors.torch import load_file
 from playhead.engine.errors import ConfigError
 from playhead.engine.models.loader import load_model
 from playhead.engine.trim import LeadingSilenceTrim
-from playhead.worker.bench.checkpoint import checkpoint, shape_config
+from playhead.worker.bench.checkpoint import _made, checkpoint, shape_config
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,23 @@ def test_a_checkpoint_is_written_once_and_half_a_one_never_counts(folder: Path) 
     checkpoint("tiny", folder)
     assert (path / "model.safetensors").stat().st_mtime_ns > stamp
     assert not [each for each in folder.iterdir() if each.name.startswith(".")]
+
+
+def test_two_that_want_one_at_a_time_get_it_written_once(tmp_path: Path) -> None:
+    writers: list[Path] = []
+    asked = threading.Barrier(2)
+
+    def write(into: Path) -> None:
+        writers.append(into)
+        time.sleep(0.2)  # long enough for the other one to look
+
+    def ask() -> Path:
+        asked.wait(30)
+        return _made(tmp_path / "tiny", write)
+
+    with ThreadPoolExecutor(2) as pool:
+        got = [each.result() for each in [pool.submit(ask), pool.submit(ask)]]
+    assert got == [tmp_path / "tiny"] * 2 and len(writers) == 1
 
 
 @pytest.mark.parametrize("silent", [0, 1, 2])

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from playhead.engine.errors import EngineFailure
+from playhead.engine.voice_store import LOCAL_OWNER, VoiceStore
+from playhead.worker.bench.checkpoint import checkpoint
 from playhead.worker.bench.family import (
     MEMBERS,
     ON_A_CPU,
     ON_A_GPU,
     Member,
+    first_start,
     named,
+    tables,
     told_by_process,
 )
 from playhead.worker.bench.family_member import reference
@@ -40,6 +44,24 @@ def test_defaults_are_published_sizes_on_a_gpu_and_what_a_cpu_runs() -> None:
     assert all(known[name].weights == "auto" and known[name].graphs for name in ON_A_CPU)
 
 
+def test_a_start_that_compiled_kernels_is_told_under_names_of_its_own() -> None:
+    cold = {"cold_start_s": 90.0, "cold_captures_s": 80.0, "weights_gib": 3.0}
+    assert first_start(cold) == {"first_start_s": 90.0, "first_captures_s": 80.0}
+
+
+def test_tables_hold_every_member_that_was_measured_and_nothing_else() -> None:
+    known = {member.name: member for member in MEMBERS}
+    told = named(known["1b7"], {"text_ms": 0.25, "first_audio_ms": 6.5, "cold_start_s": 12.0})
+    told |= named(known["1b7_base"], {"clone_new_first_audio_ms": 51.4, "cold_start_s": 11.0})
+    first, _, row, gap, clones, _, cloned, _, start, *starts = tables(told).splitlines()[1:]
+    assert first == "| first audio, ms; an utterance of 15 s, s | text | end to end |"
+    assert row == "| 1b7 | 0.25 | 6.5 |" and not gap
+    assert clones == "| clones and designed voices, first audio, ms | new |"
+    assert cloned == "| 1b7_base | 51.4 |" and start == "| start, s | cold |"
+    assert starts[1:] == ["| 1b7 | 12 |", "| 1b7_base | 11 |"]
+    assert tables({"other_ms_x": 1.0}) == ""
+
+
 @pytest.mark.parametrize("flags", [["--members", "1b7,2b7"], ["--requests", "-1"],
                                    ["--frames", "0"]])  # fmt: skip
 def test_a_wrong_member_or_count_is_refused(flags: list[str], tmp_path: Path) -> None:
@@ -55,9 +77,11 @@ def test_a_reference_passes_the_checks_of_a_recording_without_a_warning() -> Non
 
 
 @pytest.mark.slow
-def test_tiny_members_are_measured_to_the_last_figure(tmp_path: Path) -> None:
+def test_tiny_members_are_measured_to_the_last_figure(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     flags = ["--checkpoints", str(tmp_path / "weights"), "--out", str(tmp_path), "--requests", "1"]
-    members = "tiny,tiny_base"
+    members = "tiny,tiny_base,tiny_voicedesign"
     code = main(["bench", "family", "--device", "cpu", "--members", members, "--frames", "12",
                  *flags])  # fmt: skip
     record = json.loads((tmp_path / "family-cpu.json").read_text())
@@ -68,25 +92,40 @@ def test_tiny_members_are_measured_to_the_last_figure(tmp_path: Path) -> None:
         sum(told[f"cold_{part}_s_tiny"] for part in parts)
     )
     speech = "text_ms acoustic_ms codec_ms first_audio_ms first_audio_full_ms wall_s_12_frames"
-    wanted = {f"{name}_tiny" for name in (*speech.split(), "peak_gib")}
+    wanted = {f"{name}_{member}" for name in (*speech.split(), "peak_gib")
+              for member in members.split(",")}  # fmt: skip
     wanted |= {f"clone_{which}{kind}_first_audio_ms_tiny_base" for which in ("new", "cached")
                for kind in ("", "_in_context")}  # fmt: skip
     wanted |= {f"clone_new{kind}_made_ms_tiny_base" for kind in ("", "_in_context")}
+    wanted |= {"design_new_first_audio_ms_tiny_voicedesign"}
     assert wanted <= told.keys() and "wall_s_15s_tiny" not in told
     for kind in ("", "_in_context"):
         new, made = (f"clone_new{kind}_{what}_ms_tiny_base" for what in ("first_audio", "made"))
         assert 0 < told[made] < told[new], "making the voice is part of the wait"
     assert told["wall_audio_s_tiny"] > 0.7
+    assert "| tiny_base | " in capfd.readouterr().out, "tables come last"
+    kept = (voice.name for voice in VoiceStore().voices(LOCAL_OWNER))
+    assert not [name for name in kept if name.startswith("bench-family")]
 
 
 @pytest.mark.slow
-def test_a_member_that_breaks_or_hangs_is_told(
+def test_a_member_that_breaks_or_hangs_is_told_and_what_it_told_stays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    member = asdict(Member("broken", ""))
-    job = member | {"folder": str(tmp_path), "device": "cpu", "profile": "cpu", "requests": 1}
-    with pytest.raises(EngineFailure, match="its process failed"):
-        told_by_process(job, 120.0)
-    assert "CheckpointError" in capfd.readouterr().err
+    told: dict[str, float] = {}
+    member = asdict(Member("broken", "")) | {"device": "cpu", "profile": "cpu", "requests": 1}
+    job = member | {"folder": str(tmp_path), "frames": 12, "cold_only": False}
+    with pytest.raises(EngineFailure, match="a part of it failed"):
+        told_by_process(job, 120.0, told.update)
+    assert "CheckpointError" in capfd.readouterr().err and not told
     with pytest.raises(EngineFailure, match="longer than"):
-        told_by_process(job, 0.2)
+        told_by_process(job, 0.2, told.update)
+    folder = str(checkpoint("tiny", tmp_path / "weights"))
+    tiny = job | {"folder": folder, "requests": 0}  # no median of none: parts and speech break
+    with pytest.raises(EngineFailure, match="a part of it failed"):
+        told_by_process(tiny, 120.0, told.update)
+    assert capfd.readouterr().err.count("Traceback") == 2
+    assert {"cold_start_s", "peak_gib"} <= told.keys() and "codec_ms" not in told
+    told.clear()
+    told_by_process(tiny | {"cold_only": True}, 120.0, told.update)
+    assert "cold_start_s" in told and "peak_gib" not in told

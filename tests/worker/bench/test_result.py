@@ -1,7 +1,10 @@
 """Result files: what they hold, and what merging keeps."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,24 @@ def test_parts_merge_and_figures_of_an_earlier_commit_are_named(tmp_path: Path) 
     assert record["older"] == {"old_ms": "abc1234 2020-01-01"}
     record = read(write_result("e", "cpu", {"old_ms": 4.0}, folder=tmp_path))
     assert "older" not in record and current_commit() == record["commit"]
+
+
+@pytest.mark.slow
+def test_processes_that_write_side_by_side_lose_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path;"
+        "from playhead.worker.bench.result import write_result\n"
+        "for i in range(8): write_result('e', 'cpu', {sys.argv[1] + str(i): i}, 'c', Path('.'))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(default_folder().parents[2] / "src")}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, name], cwd=tmp_path, env=env)
+        for name in ("left", "right")
+    ]
+    assert [each.wait(120) for each in both] == [0, 0]
+    wanted = {f"{name}{i}": i for name in ("left", "right") for i in range(8)}
+    assert read(tmp_path / "e-cpu.json")["figures"] == wanted
+    assert [path.name for path in tmp_path.iterdir()] == ["e-cpu.json"]
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])

@@ -1,13 +1,16 @@
 """The pure parts of `playhead bench serve`: parts, the search for the highest rate, price."""
 
+import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from playhead.engine.errors import ConfigError
 from playhead.worker.bench.chart import draw_serve, series_of
 from playhead.worker.bench.serve import next_rate, parse_parts, price
-from playhead.worker.bench.server import engine_busy_s, parse_metrics
+from playhead.worker.bench.server import GpuWatch, engine_busy_s, parse_metrics
 
 
 @pytest.mark.parametrize("limit", [0.3, 7.0, 80.0, 123.0, 500.0])
@@ -49,6 +52,29 @@ def test_busy_time_is_steps_times_their_length() -> None:
     after = {"engine_frame_steps": 110.0, "engine_codec_steps": 55.0}
     after |= {"engine_frame_s_p50": 0.005, "engine_codec_s_p50": 0.002}
     assert engine_busy_s(before, after) == pytest.approx(0.6)
+
+
+def test_the_driver_is_asked_about_the_gpu_that_torch_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under CUDA_VISIBLE_DEVICES=1 torch's GPU 0 is the driver's GPU 1: both know the uuid."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text('#!/bin/sh\necho "$@" > "$0.args"\necho "50, 1000"\nexec sleep 60\n')
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr(
+        "torch.cuda.get_device_properties", lambda index: SimpleNamespace(uuid=f"of-{index}")
+    )
+    with GpuWatch(0) as watch:
+        deadline_s = time.monotonic() + 30
+        while not watch.figures():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+    assert watch.figures() == {"gpu_busy_share": 0.5, "gpu_memory_mib": 1000.0}
+    assert "--id=GPU-of-0" in (tmp_path / "nvidia-smi.args").read_text().split()
+    with GpuWatch(1) as none:
+        assert none.figures() == {}
 
 
 @pytest.mark.slow

@@ -1,16 +1,19 @@
 """Breaks the engine of a real process from inside, or steps its clock, once a file says how.
 
-Python imports this at start where the folder is on PYTHONPATH. PLAYHEAD_TEST_FAULT names the file
-of a fault; it is taken (removed) by the first engine that sees it, so that a restarted one works
+Python imports this at start where the folder is on PYTHONPATH; a sitecustomize that it hides runs
+before. PLAYHEAD_TEST_FAULT names the file of a fault (stuck, fault, or illegal, which breaks a real
+GPU); it is taken (removed) by the first engine that sees it, so that a restarted one works
 again, unless it ends with `always`. PLAYHEAD_TEST_CLOCK names a file with the seconds by which the
 wall clock is wrong now: all Python code of the process reads that clock. (libfaketime would step
 native code's, too, but torch does not load beside it.)
 """
 
 import os
+import runpy
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,15 @@ def _step_of(word: str) -> Any:
         errors = sys.modules["playhead.engine.errors"]
         raise errors.DeviceFault("CUDA error: an illegal memory access was encountered")
 
-    return {"stuck": stuck, "fault": fault}[word]
+    def illegal(self: Any, started_s: float) -> float:
+        from nowhere import write_nowhere
+
+        type(self)._step = step  # what the device says to the steps that follow is its own
+        write_nowhere()
+        return step(self, started_s)
+
+    step: Callable[[Any, float], float] = sys.modules["playhead.engine.engine"].Engine._step
+    return {"stuck": stuck, "fault": fault, "illegal": illegal}[word]
 
 
 def _watch(path: Path) -> None:
@@ -56,6 +67,15 @@ def _step_clock(path: Path) -> None:
     time.time_ns = lambda: int(stepped() * 1e9)
 
 
+def _hidden() -> Path | None:
+    """Return the sitecustomize that Python would have imported without this one."""
+    own = Path(__file__).resolve()
+    found = (Path(folder) / own.name for folder in sys.path)
+    return next((each for each in found if each.is_file() and each.resolve() != own), None)
+
+
+if _other := _hidden():
+    runpy.run_path(str(_other))
 if _clock := os.environ.get("PLAYHEAD_TEST_CLOCK"):
     _step_clock(Path(_clock))
 if _named := os.environ.get("PLAYHEAD_TEST_FAULT"):

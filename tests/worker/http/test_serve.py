@@ -158,3 +158,13 @@ def test_several_engines_need_processes_and_gpus_must_exist() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="finds no GPU"):
             options("--gpus", "all")
+
+
+def test_a_low_limit_of_open_files_is_raised_to_what_is_allowed() -> None:
+    code = (
+        "import resource as r; from playhead.worker.serve import allow_files\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, 900)); allow_files()\n"
+        "print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["900", "900"], done.stderr

@@ -50,9 +50,24 @@ def test_wrong_arguments_are_told(
 
 @pytest.mark.slow
 def test_a_measured_run_is_compared_on_the_same_arrivals(tmp_path: Path) -> None:
+    """The edge is the median's difference at the lowest rate, and serves the others as it is."""
     measured = tmp_path / "serve-h200.json"
-    measured.write_text('{"figures": {"first_pcm_p95_ms_10rps": 20.0}}')
+    told = {"first_pcm_p50_ms_10rps": 16.0, "first_pcm_p95_ms_10rps": 20.0}
+    measured.write_text(json.dumps({"figures": told}))
     flags = ["--parts", "measured", "--measured", str(measured), "--out", str(tmp_path)]
     assert main(["simulate", *flags]) == 0
     figures = json.loads((tmp_path / "simulate-none.json").read_text())["figures"]
-    assert 0.1 < figures["sim_vs_measured_p95_error"] < 0.9  # the table gives about 10 ms
+    assert 5.0 < figures["sim_edge_ms"] < 13.0  # the table gives medians of about 6 ms
+    assert 0.3 < figures["sim_vs_measured_p95_error_engine_alone"] < 0.9
+    engine_ms = 20.0 * (1 - figures["sim_vs_measured_p95_error_engine_alone"])
+    error = abs(engine_ms + figures["sim_edge_ms"] - 20.0) / 20.0
+    assert figures["sim_vs_measured_p95_error"] == pytest.approx(error, abs=0.01)
+
+
+def test_a_measured_run_without_its_medians_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = tmp_path / "serve-h200.json"
+    measured.write_text('{"figures": {"first_pcm_p95_ms_10rps": 20.0}}')
+    assert main(["simulate", "--parts", "measured", "--measured", str(measured)]) == 2
+    assert "no first_pcm_p50_ms and _p95_ms" in capsys.readouterr().err

@@ -60,6 +60,15 @@ def test_a_fleet_is_the_same_for_any_number_of_processes() -> None:
 
 
 @pytest.mark.slow
+def test_a_fleet_counts_the_gaps_of_calls_that_outlast_its_window() -> None:
+    load = Load(4.0, 4.0, 0.0, lengths="heavy")
+    late = replace(GPU, policy="static_chunks")
+    (cell,) = run_fleet(late, load, num_gpus=1, jobs=1)
+    assert cell.running > 4 and cell.failed == 0
+    assert cell.underruns > 0.7 * cell.calls, "gaps of those that still run are among them"
+
+
+@pytest.mark.slow
 def test_hold_back_bounds_what_an_interruption_wastes() -> None:
     load = Load(20.0, 10.0, 3.0, interrupted=1.0)
     ours, greedy = run_load(GPU, load), run_load(replace(GPU, policy="greedy"), load)

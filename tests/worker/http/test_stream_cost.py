@@ -1,0 +1,96 @@
+"""What a chunk of a stream may cost: one write, no timer, nothing said to the engine."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from aiohttp.http import StreamWriter
+from aiohttp.test_utils import make_mocked_request
+
+from playhead.engine.messages import Accepted, Done, Pcm, Submit
+from playhead.worker.client import EngineClient
+from playhead.worker.http.edge import REQUEST_ID
+from playhead.worker.http.fields import SpeechRequest
+from playhead.worker.http.options import HttpOptions
+from playhead.worker.http.service import Service
+from playhead.worker.http.speech_route import SpeechRoute
+from playhead.worker.socket_carrier import SocketCarrier, _Connection
+from playhead.worker.wire import encode
+
+CHUNKS = 20
+
+
+class Wire(asyncio.Transport):
+    """Takes everything at once and counts how often it was given something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever buffered."""
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class Side:
+    """The protocol of the client's connection, as far as a stream asks for it."""
+
+    ssl_context = peername = sockname = None
+    _paused = False
+
+    def __init__(self) -> None:
+        self.transport = Wire()
+
+    async def _drain_helper(self) -> None:
+        raise AssertionError("nothing waits to be taken")
+
+
+async def test_a_chunk_costs_one_write_and_no_timer() -> None:
+    loop, engine, side = asyncio.get_running_loop(), Wire(), Side()
+    carrier = SocketCarrier(Path("none"), home=loop)
+    client = EngineClient(carrier)
+    carrier._on_results, carrier._loop = client._on_results, loop
+    connection = _Connection(carrier)
+    connection.connection_made(engine)
+    service = Service(client, HttpOptions())
+    request = make_mocked_request(
+        "POST", "/", writer=StreamWriter(side, loop), protocol=side, transport=side.transport
+    )  # type: ignore[arg-type]
+    request[REQUEST_ID] = "r"
+    asked = SpeechRequest(Submit("r", text="Hello.", closed=True), "pcm", False, True)
+
+    async def speak() -> None:
+        async with service.speaking(asked.submit) as utterance:
+            await SpeechRoute(service)._stream(request, asked, utterance)
+
+    async def send(*results: Any) -> None:
+        connection.data_received(b"".join(encode(result, name) for result in results))
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    speaking = asyncio.create_task(speak())
+    await asyncio.sleep(0)
+    (name,) = client._live
+    await send(Accepted("r"), Pcm("r", 0, bytes(3840), 1))
+    told, written = len(engine.writes), len(side.transport.writes)
+    assert (told, written) == (2, 1)  # what was asked, and that it plays; head and first audio
+    with patch.object(loop, "call_at", side_effect=AssertionError("a timer")):
+        for number in range(1, CHUNKS):
+            await send(Pcm("r", 1920 * number, bytes(3840), 1))
+    assert (len(engine.writes), len(side.transport.writes)) == (told, CHUNKS)
+    await send(Done("r", "stop", 1920 * CHUNKS, CHUNKS))
+    await asyncio.wait_for(speaking, 10)
+    assert len(engine.writes) == told
+    assert b"".join(side.transport.writes).endswith(b"\r\n0\r\n\r\n")
