@@ -11,6 +11,8 @@ FROM ${BASE} AS build
 ARG TORCH_INDEX=
 COPY --from=uv /uv /usr/local/bin/uv
 WORKDIR /src
+# The root may be read-only: compiled modules come with it.
+ENV UV_COMPILE_BYTECODE=1
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/uv UV_LINK_MODE=copy deploy/install.sh build
 

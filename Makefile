@@ -18,7 +18,7 @@ UNHURRIED := tests/worker/test_watchdog.py tests/deploy tests/worker/bench tests
 	tests/worker/test_heard.py tests/worker/test_wire.py tests/worker/test_demo_check.py \
 	tests/test_docs.py tests/test_guides.py tests/test_packaging.py tests/tools
 
-.PHONY: setup demo test check lint types quick fmt bench lock fuzz soak cluster audit
+.PHONY: setup demo test computed unhurried realtime check lint types quick fmt bench lock fuzz soak cluster audit
 
 setup:
 	@$(PYTHON) tools/bootstrap.py
@@ -27,9 +27,16 @@ demo: setup
 	@$(VENV)/bin/playhead demo $(if $(ONCE),--once)
 
 test: setup
+	@$(MAKE) --no-print-directory --keep-going computed unhurried realtime
+
+computed:
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --durations=15 $(COMPUTED)
+
+unhurried:
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 \
 		$(UNHURRIED)
+
+realtime:
 	$(RUN)/pytest --durations=30 tests $(COMPUTED:%=--ignore=%) $(UNHURRIED:%=--ignore=%)
 
 check: setup

@@ -85,7 +85,8 @@ class CudaRunner:
         self._codec = CodecState(codec, sizes.num_slots)
         self.buffers = FrameBuffers(frame, self.talker_state, rows, launches)
         self._recorder = Recorder(self._device, graphs=capture)
-        self._codec_recorder = Recorder(self._device, graphs=capture)
+        # A frame is hundreds of launches: those of a codec batch, first audio in it, go between.
+        self._codec_recorder = Recorder(self._device, high_priority=True, graphs=capture)
         self._codec_pairs = codec_sizes(graphs.max_codec_streams, graphs.codec_frames)
         most = max(s * f for s, f in self._codec_pairs)
         held = (held_values(codec, self._codec.pasts_of, s, f) for s, f in self._codec_pairs)

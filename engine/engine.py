@@ -16,8 +16,8 @@ from pathlib import Path
 
 from playhead.engine.admission import busy_share, offline_retry_s, retry_s
 from playhead.engine.backend import device_runner
-from playhead.engine.errors import Busy, DeviceFault, InputError, PlayheadError
-from playhead.engine.intake import Intake
+from playhead.engine.errors import Busy, DeviceFault, InputError, told
+from playhead.engine.intake import FIRST_CHARS, MORE_CHARS, READ_SHARE, Intake
 from playhead.engine.messages import (
     Accepted,
     Append,
@@ -81,6 +81,8 @@ class Engine:
             self._costs, clock, self._fail,
         )  # fmt: skip
         self._outlet = Outlet(self._table, self.metrics)
+        self._reading: dict[str, Request] = {}
+        """Those with text that was not read yet."""
         self._results: list[Result] = []
         self._stopping = threading.Event()
         self.step_started_s: float | None = None
@@ -164,13 +166,14 @@ class Engine:
         launched = stages.launch(plan, now_s)
         busy_s = self._clock() - started_s
         self._flush()  # what is in hand must not wait for what is not
+        self._read_on()
         num_landed = stages.num_landed
         self._collect(wait=late and not launched)
         wake_s = self._settle()
         self._flush()
         if not plan.idle:
             self.metrics.step_s.add(busy_s)
-        if stages.num_landed > num_landed:
+        if stages.num_landed > num_landed or self._reading:
             return self._clock()  # what landed after the plan was made may be worth a launch now
         if stages.flying:
             wake_s = min(wake_s, stages.look_s())
@@ -206,22 +209,46 @@ class Engine:
         request = self._requests.get(command.request_id)
         if request is None:
             return  # ended already: late commands are normal
-        self._stages.segments.end_run(request)
+        if isinstance(command, Cancel):
+            self._end(request, "cancelled")
+            return
         try:
             if isinstance(command, Append):
-                self._intake.push(request, command.text, now_s)
-            elif isinstance(command, Close) and request.feed is not None:
+                self._intake.push(request, command.text)
+            elif request.feed is not None:
                 request.feed.close()
-            elif isinstance(command, Cancel):
-                self._end(request, "cancelled")
+        except Exception as error:  # only this request ends
+            self._fail(request, error)
+            return
+        if request.id not in self._reading:
+            self._read(request, now_s, FIRST_CHARS)
+
+    def _read(self, request: Request, now_s: float, most: int) -> None:
+        """Read up to `most` characters of a request's text, and on until its next row is known."""
+        feed = request.feed
+        self._reading.pop(request.id, None)
+        if feed is None:
+            return
+        self._stages.segments.end_run(request)
+        try:
+            while feed.read(most) and not request.text_known:
+                continue
         except Exception as error:  # the front end choked on this text: only this request ends
             self._fail(request, error)
-        if request.released:
             return
+        if feed.unread:
+            self._reading[request.id] = request
+        if request.first_text_s is None and feed.speakable:
+            request.first_text_s = now_s
         self._table.update(request)
         if request.text_wait_since_s is not None and request.text_known:
             self.metrics.text_wait_s += now_s - request.text_wait_since_s
             request.text_wait_since_s = None
+
+    def _read_on(self) -> None:
+        """Read a little of the texts that wait, those first that waited longest."""
+        for request in list(self._reading.values())[: 1 + len(self._reading) // READ_SHARE]:
+            self._read(request, self._clock(), MORE_CHARS)
 
     def _play(self, played: dict[int, PlaybackSnapshot]) -> None:
         """Take the newest snapshot of each listener, by slot; empties `played`."""
@@ -246,11 +273,12 @@ class Engine:
             request = self._admit(submit, now_s)
         except DeviceFault:
             raise
-        except PlayheadError as error:
+        except Exception as error:  # whatever is wrong with it harms nobody else
             self.metrics.refused += 1
             self.metrics.refused_busy += isinstance(error, Busy)
             wait_s = error.retry_s if isinstance(error, Busy) else None
-            self._results.append(Refused(submit.request_id, error.code, str(error), wait_s))
+            reason = told(error, submit.request_id)
+            self._results.append(Refused(submit.request_id, *reason, wait_s))
             return
         self._requests[request.id] = request
         self.metrics.accepted += 1
@@ -354,18 +382,14 @@ class Engine:
         """End one request with an error; its slot is free before the next step."""
         if request.released:
             return
-        known = isinstance(error, PlayheadError)
-        if not known:
-            log.exception("request failed", extra={"request_id": request.id})
         self._release(request)
         self.metrics.failed += 1
-        code = error.code if isinstance(error, PlayheadError) else "engine_failure"
-        message = str(error) if known else f"{type(error).__name__}: {error}"
-        self._results.append(Failed(request.id, code, message))
+        self._results.append(Failed(request.id, *told(error, request.id)))
 
     def _release(self, request: Request) -> None:
         """Forget a request; its slot is free as soon as no batch in flight holds it."""
         del self._requests[request.id]
+        self._reading.pop(request.id, None)
         self.metrics.count(request.kind, -1)
         self._stages.close(request)
 

@@ -15,6 +15,10 @@ PlayheadError
     └── DeviceFault         the device broke: every live request fails and the engine ends
 """
 
+import logging
+
+log = logging.getLogger(__name__)
+
 
 class PlayheadError(Exception):
     """Base of every error this package raises on purpose; `code` is its stable wire name."""
@@ -97,3 +101,11 @@ class DeviceFault(EngineFailure):
     """The device broke under a batch; nothing on it can be trusted any more."""
 
     code = "device_fault"
+
+
+def told(error: Exception, request_id: str) -> tuple[str, str]:
+    """Return the code and the message for whoever asked; what nobody foresaw is logged."""
+    if isinstance(error, PlayheadError):
+        return error.code, str(error)
+    log.error("request failed", exc_info=error, extra={"request_id": request_id})
+    return EngineFailure.code, f"{type(error).__name__}: {error}"

@@ -89,6 +89,8 @@ class Request:
     @property
     def waits_for_text(self) -> bool:
         """Everything known is spoken or on its way, and the text is open."""
+        if self.feed is not None and self.feed.unread:
+            return False
         prompt_to_run = self.needs_prefill and self.prompt_known
         return not (self.ended or self.text_known or prompt_to_run)
 

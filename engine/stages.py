@@ -79,8 +79,12 @@ class Stages:
         """Give a checked request a slot and its row. Raises TextTooLong or Busy."""
         slot = self.free_slots[-1]
         rows = self._runner.open(slot, valid.prompt, valid.sampling, valid.submit.seed)
+        try:
+            request = self._intake.request(valid, slot, now_s, rows)
+        except Exception:
+            self._runner.close(slot)
+            raise
         self.free_slots.pop()
-        request = self._intake.request(valid, slot, now_s, rows)
         self._table.add(request)
         self._guard.open(slot)
         return request

@@ -81,8 +81,12 @@ class TextFeed:
         segment_frames: int,
     ) -> None:
         """Take a front-end stream that nothing was pushed into yet."""
+        self.over = False
+        """No more text comes."""
         self.closed = False
+        """So it is, and all of it was read."""
         self.num_chars = 0
+        self._unread: deque[str] = deque()
         self._words: list[Word] = []
         self._stream = stream
         self._traits = traits
@@ -106,9 +110,30 @@ class TextFeed:
         """Rows of a prompt's text that found no place in it."""
 
     def push(self, text: str) -> None:
-        """Add text; units that later text can no longer change become rows."""
+        """Add text, to be read."""
         self.num_chars += len(text)
-        self._units.extend(self._stream.push(text))
+        self._unread.append(text)
+
+    def read(self, most: int) -> bool:
+        """Let the front end read up to `most` characters; return whether more wait.
+
+        Units that later text can no longer change become rows.
+        """
+        while self._unread and most > 0:
+            text = self._unread.popleft()
+            if len(text) > most:
+                self._unread.appendleft(text[most:])
+            self._units.extend(self._stream.push(text[:most]))
+            most -= len(text)
+        if self.over and not self._unread and not self.closed:
+            self.closed = True
+            self._units.extend(self._stream.close())
+        return self.unread
+
+    @property
+    def unread(self) -> bool:
+        """Text came that the front end has not read."""
+        return bool(self._unread)
 
     def linger(self) -> bool:
         """Text is late and the listener about to run dry: let the last sound end, if it must."""
@@ -120,9 +145,7 @@ class TextFeed:
 
     def close(self) -> None:
         """No more text comes."""
-        if not self.closed:
-            self.closed = True
-            self._units.extend(self._stream.close())
+        self.over = True
 
     @property
     def speakable(self) -> bool:

@@ -132,7 +132,9 @@ def test_timed_pieces_join_to_the_text(english: EnglishFrontEnd) -> None:
     feed = TextFeed(open_text(english, ENGLISH, "auto", True, ()), ENGLISH, RowIds(1, 0), mode, 512)
     for char in text:
         feed.push(char)
+        feed.read(1)
     feed.close()
+    feed.read(0)
     frame = 0
     while feed.speakable:
         frame += feed.run(frame, frame, 512).num_frames

@@ -100,6 +100,7 @@ def test_runs_are_the_frames_one_by_one(
                 each.feed.push(text)
             elif turn == closes_at:
                 each.feed.close()
+            each.feed.read(len(text))
             if ends and each.frame:
                 each.next_segment(void)
             elif guard and each.frame > each.segment_start and turn > closes_at:
@@ -126,6 +127,7 @@ def test_a_steady_stream_asks_seldom(front_ends: dict[str, FrontEnd], name: str)
     _, runs = pair(front_ends[name], name, 512)
     runs.feed.push("many words that are spoken one after another without any end in sight " * 4)
     runs.feed.close()
+    runs.feed.read(1_000)
     for _ in range(240):
         runs.launch()
     assert runs.num_asked <= 240 / 12, "about 25 rows at a time, and what stands alone"
