@@ -166,15 +166,15 @@ class Engine:
         launched = stages.launch(plan, now_s)
         busy_s = self._clock() - started_s
         self._flush()  # what is in hand must not wait for what is not
-        self._read_on()
+        read = self._read_on()
         num_landed = stages.num_landed
         self._collect(wait=late and not launched)
         wake_s = self._settle()
         self._flush()
         if not plan.idle:
             self.metrics.step_s.add(busy_s)
-        if stages.num_landed > num_landed or self._reading:
-            return self._clock()  # what landed after the plan was made may be worth a launch now
+        if stages.num_landed > num_landed or read:
+            return self._clock()  # what came after the plan was made may be worth a launch now
         if stages.flying:
             wake_s = min(wake_s, stages.look_s())
         return min(wake_s, plan.wake_s) if plan.idle or not stages.flying else wake_s
@@ -245,10 +245,11 @@ class Engine:
             self.metrics.text_wait_s += now_s - request.text_wait_since_s
             request.text_wait_since_s = None
 
-    def _read_on(self) -> None:
-        """Read a little of the texts that wait, those first that waited longest."""
-        for request in list(self._reading.values())[: 1 + len(self._reading) // READ_SHARE]:
+    def _read_on(self) -> bool:
+        """Read a little of the texts that wait, the longest waiting first; return if any did."""
+        for request in (some := [*self._reading.values()][: 1 + len(self._reading) // READ_SHARE]):
             self._read(request, self._clock(), MORE_CHARS)
+        return bool(some)
 
     def _play(self, played: dict[int, PlaybackSnapshot]) -> None:
         """Take the newest snapshot of each listener, by slot; empties `played`."""

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from playhead.engine.errors import ConfigError, TransportError
 from playhead.worker.engine_server import EngineServer
+from playhead.worker.interpreter import settle
 from playhead.worker.supervisor import EXIT_USAGE, Supervisor
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 from playhead.worker.watchdog import leave_within
@@ -24,9 +24,6 @@ LOAD_S = 600.0
 """How long the first start may take: weights, compilation, graph capture."""
 STOP_S = 15.0
 WAIT_S = 0.05
-SWITCH_S = 0.0001
-"""How long one thread may keep the interpreter from another that waits for it. A first audio waits
-five times between the socket and the engine's thread: Python's own 5 ms would be all of it."""
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
@@ -97,17 +94,6 @@ class EngineProcess:
 
     def _run(self) -> None:
         self.exit_code = self._supervisor.run(forward_signals=False)
-
-
-def settle() -> None:
-    """Tune the interpreter of a process that has loaded everything and now has to be quick.
-
-    What is loaded stays, so later searches for garbage leave it out: they would take longer than
-    a step may. Threads hand the interpreter over sooner.
-    """
-    gc.collect()
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_S)
 
 
 def run_engine(model: str | None, profile: str, socket: Path, trace: Path | None = None) -> int:

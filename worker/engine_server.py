@@ -28,6 +28,7 @@ from playhead.engine.messages import (
     Submit,
 )
 from playhead.worker.carrier import Carrier, EngineStatus
+from playhead.worker.interpreter import search_garbage
 from playhead.worker.wire import FrameBuffer, encode
 
 logger = logging.getLogger(__name__)
@@ -177,6 +178,8 @@ class EngineServer:
             frame = [encode(self.status())]
             for connection in list(self._connections.values()):
                 connection.write(frame)
+            if not self._num_live:
+                search_garbage()
             try:
                 await asyncio.wait_for(self._ended.wait(), STATUS_S)
             except TimeoutError:

@@ -28,12 +28,13 @@ from playhead.engine.profile import load_profile
 from playhead.worker import logs
 from playhead.worker.carrier import Carrier
 from playhead.worker.client import EngineClient
-from playhead.worker.engine_process import LOAD_S, EngineProcess, add_record, settle
+from playhead.worker.engine_process import LOAD_S, EngineProcess, add_record
 from playhead.worker.fleet import FleetCarrier
 from playhead.worker.http.options import LOOPBACK, HttpOptions
 from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
 from playhead.worker.http.voices import read_aliases
+from playhead.worker.interpreter import settle
 from playhead.worker.socket_carrier import SocketCarrier
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 from playhead.worker.watchdog import leave_within

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from playhead.engine.intake import FIRST_CHARS, MORE_CHARS
-from playhead.engine.messages import Append, Cancel, Close, Refused, Submit
+from playhead.engine.messages import Append, Cancel, Close, Refused, Submit, TextMode
 from playhead.engine.text.feed import TextFeed
 from tests.engine.driver import Driver, spoken
 
@@ -47,6 +47,19 @@ def test_a_text_of_minutes_is_read_between_the_steps(reads: Reads) -> None:
     assert reads.of_step[0] <= FIRST_CHARS + MORE_CHARS
     assert max(reads.of_step[1:]) == MORE_CHARS
     assert driver.engine.metrics.frame_steps > 0, "speech began long before"
+
+
+@pytest.mark.parametrize("text_mode", ["streaming", "full"])
+def test_a_step_is_due_at_once_after_one_that_read(text_mode: TextMode) -> None:
+    driver = Driver()
+    driver.engine.post(spoken(LONG[: FIRST_CHARS + 8], text_mode=text_mode, max_frames=3))
+    for _ in range(40):
+        wake_s = driver.engine.step()
+        if driver.ended("a"):
+            break
+        assert wake_s < driver.now_s + 1.0, "nothing else would wake it"
+        driver.now_s = max(driver.now_s + 0.001, wake_s)
+    assert driver.done("a").num_frames > 0
 
 
 def test_nothing_is_lost_of_texts_that_are_read_in_turns() -> None:

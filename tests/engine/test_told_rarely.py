@@ -20,7 +20,7 @@ class Listener:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.driver = Driver()
-        self.pacer = Pacer(ClientClock(), 60.0, lambda: None)
+        self.pacer = Pacer(ClientClock(), 60.0)
         self.reports = 0
         self.taken: list[tuple[float, int]] = []
         monkeypatch.setattr(pace.time, "monotonic", lambda: self.driver.now_s)

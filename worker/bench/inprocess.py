@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from playhead.engine.messages import Done, Submit
 from playhead.worker.client import EngineClient
-from playhead.worker.engine_process import settle
+from playhead.worker.interpreter import settle
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 
 

@@ -86,13 +86,12 @@ class ClientClock:
 class Pacer:
     """Keeps the engine told of one client's clock, also while the client takes nothing."""
 
-    def __init__(self, clock: ClientClock, stall_s: float, on_stall: Callable[[], None]) -> None:
-        """`on_stall` ends a client that took nothing for `stall_s`."""
+    def __init__(self, clock: ClientClock, stall_s: float) -> None:
+        """`stall_s`: how long a client may take nothing."""
         self.clock = clock
         self._utterance: Utterance | None = None
         self._base_samples = 0
         self._stall_s = stall_s
-        self._on_stall = on_stall
         self._timer: asyncio.TimerHandle | None = None
         self._moved_on = False
         """The client takes again what it did not take for a while."""
@@ -127,9 +126,12 @@ class Pacer:
             self.tell()
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Wrap the wait for a client that does not take what is offered."""
-        self._look_later(time.monotonic())
+    def waiting(self, on_stall: Callable[[], None]) -> Iterator[None]:
+        """Wrap the wait for a client that does not take what is offered; `on_stall` ends it.
+
+        It is not kept: a pacer that knows its owner would leave both to the garbage collector.
+        """
+        self._look_later(time.monotonic(), on_stall)
         try:
             yield
         finally:
@@ -138,14 +140,15 @@ class Pacer:
             self._moved_on |= self.clock.blocked
             self.clock.blocked = False
 
-    def _look_later(self, since_s: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._look, since_s)
+    def _look_later(self, since_s: float, on_stall: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(TICK_S, self._look, since_s, on_stall)
 
-    def _look(self, since_s: float) -> None:
+    def _look(self, since_s: float, on_stall: Callable[[], None]) -> None:
         """The client has taken nothing since `since_s`."""
         if time.monotonic() - since_s > self._stall_s:
-            self._on_stall()
+            on_stall()
             return
         self.clock.blocked = True
         self.tell()
-        self._look_later(since_s)
+        self._look_later(since_s, on_stall)

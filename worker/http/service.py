@@ -21,6 +21,7 @@ from playhead.worker.http.problem import Problem
 from playhead.worker.http.prometheus import HttpCounters
 from playhead.worker.http.stored_voices import OwnVoices, VoiceMaker
 from playhead.worker.http.voices import Models, Voices
+from playhead.worker.interpreter import search_garbage
 from playhead.worker.tracing import Traced, Traces
 
 logger = logging.getLogger(__name__)
@@ -131,6 +132,8 @@ class Service:
             elif not self._warm:
                 with contextlib.suppress(PlayheadError):
                     await self._warm_up()
+            if not self.counters.live_utterances:
+                search_garbage()
             await asyncio.sleep(POLL_S)
 
     async def _warm_up(self) -> None:

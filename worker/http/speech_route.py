@@ -108,7 +108,7 @@ class _Sender:
         headers["Cache-Control"] = "no-store"
         self.response = _StreamResponse(headers=headers)
         self.begun = False
-        self.pacer = Pacer(ClientClock(), service.options.stall_s, self.stalled)
+        self.pacer = Pacer(ClientClock(), service.options.stall_s)
         assert isinstance(request.writer, StreamWriter)
         self._writer = request.writer
         self._request = request
@@ -135,7 +135,7 @@ class _Sender:
                 event["guard"] = done.guard
             await self._write(_event(event))
         await self._begin()
-        with self.pacer.waiting():
+        with self.pacer.waiting(self.stalled):
             await self.response.write_eof()
 
     async def failed(self, error: PlayheadError) -> None:
@@ -168,7 +168,7 @@ class _Sender:
         await self._writer.write(data, drain=False)
         transport = self._request.transport
         if transport is None or transport.get_write_buffer_size():  # the client is behind, or gone
-            with self.pacer.waiting():
+            with self.pacer.waiting(self.stalled):
                 await self._writer.drain()
 
     async def _begin(self) -> None:

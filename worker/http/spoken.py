@@ -68,7 +68,7 @@ class Spoken:
         self._service = service
         self._account = account
         self._outlet = outlet
-        self._pacer = Pacer(ClientClock(), service.options.stall_s, self._stalled)
+        self._pacer = Pacer(ClientClock(), service.options.stall_s)
         self._segments = deque([_Segment()])
         self._now: _Segment | None = None
         self._changed = asyncio.Event()
@@ -219,7 +219,7 @@ class Spoken:
     async def _send_audio(self, start_sample: int, pcm: bytes) -> None:
         num_samples = len(pcm) // SAMPLE_BYTES
         frame = audio_frame(self.number, start_sample, pcm)
-        with self._pacer.waiting():
+        with self._pacer.waiting(self._stalled):
             await self._outlet.audio(frame, lambda: self._sent(start_sample + num_samples))
         self._pacer.took(num_samples)
 

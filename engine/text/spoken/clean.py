@@ -84,7 +84,7 @@ class Cleaner(Transducer):
 
     def __init__(self) -> None:
         """Start at the beginning of a line."""
-        super().__init__(self._next)
+        super().__init__()
         self._line_start = True
         self._fence: str | None = None
         """The mark that ends the code block; None outside of one."""
@@ -98,14 +98,6 @@ class Cleaner(Transducer):
         """The last character that is spoken."""
         self._gap = False
         """Something was taken out since; white space there must not double."""
-        self._rules: tuple[Callable[[str, int, bool], Span | None], ...] = (
-            self._plain,
-            self._address,
-            self._angle,
-            self._hidden,
-            self._code,
-            self._mark,
-        )
         self._waits = False
 
     def _next(self, text: str, at: int, closed: bool) -> Span | None:
@@ -147,8 +139,8 @@ class Cleaner(Transducer):
         if space is not None:
             return self._space(text, at, space.group(), closed)
         self._line_start = False
-        for rule in self._rules:
-            span = rule(text, at, closed)
+        for rule in _RULES:
+            span = rule(self, text, at, closed)
             if span is not None or self._waits:
                 return span
         return Span(text[at], text[at])
@@ -358,3 +350,13 @@ def _bare_address(address: str) -> str:
     """Return an address without scheme, query and fragment: what one would say."""
     bare = regex.sub(r"^(?:https?://|ftp://)?(?:www\.)?", "", address, flags=regex.IGNORECASE)
     return regex.split(r"[?#]", bare)[0].rstrip("/")
+
+
+_RULES: tuple[Callable[[Cleaner, str, int, bool], Span | None], ...] = (
+    Cleaner._plain,
+    Cleaner._address,
+    Cleaner._angle,
+    Cleaner._hidden,
+    Cleaner._code,
+    Cleaner._mark,
+)

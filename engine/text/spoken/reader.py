@@ -32,7 +32,7 @@ class Pronouncer(Transducer):
 
     def __init__(self, pronunciations: Sequence[tuple[str, str]]) -> None:
         """Take (word or phrase, what to say for it); upper and lower case are the same."""
-        super().__init__(self._next)
+        super().__init__()
         self._book = PhraseBook(pronunciations, fold_case=True)
         self._before = ""
 
@@ -52,7 +52,7 @@ class Reader(Transducer):
 
     def __init__(self, language: str | None) -> None:
         """Take an ISO 639 code; None guesses from the text."""
-        super().__init__(self._next)
+        super().__init__()
         self._language = language
         self._guess = LanguageGuess()
         self._tail = ""

@@ -4,28 +4,28 @@ Its result does not depend on how the text was cut: a step either takes a piece 
 can't change, or asks for more.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from playhead.engine.text.staged import Span
 
 
-class Step(Protocol):
-    """One decision of a transducer."""
+class Transducer(ABC):
+    """The stage that repeats one step.
 
-    def __call__(self, text: str, at: int, closed: bool) -> Span | None:
+    It holds no method of its own as a value: streams come and go by the hundred, and one that
+    refers to itself stays until the collector stops everything to find it.
+    """
+
+    def __init__(self) -> None:
+        """Start with no text."""
+        self._text = ""
+
+    @abstractmethod
+    def _next(self, text: str, at: int, closed: bool) -> Span | None:
         """Return what is spoken for the text from `at` on, None while that is open.
 
         Closed text ends with a line end of our own, so that nothing is open any more.
         """
-
-
-class Transducer:
-    """The stage that repeats one step."""
-
-    def __init__(self, step: Step) -> None:
-        """Start with no text."""
-        self._step = step
-        self._text = ""
 
     def push(self, text: str) -> list[Span]:
         """Add text; return the spans that later text can no longer change."""
@@ -42,7 +42,7 @@ class Transducer:
         at = 0
         spans: list[Span] = []
         while at < end:
-            span = self._step(self._text, at, closed)
+            span = self._next(self._text, at, closed)
             if span is None:
                 assert not closed, "closed text is decided to its end"
                 break

@@ -88,7 +88,7 @@ def unstalled() -> None:
 
 
 def test_the_engine_is_told_of_playback_only_what_it_could_not_know(told: Any) -> None:
-    pacer = Pacer(ClientClock(), 60, unstalled)
+    pacer = Pacer(ClientClock(), 60)
     with pacer.following(told):
         for _ in range(50):
             pacer.took(60 * S)
@@ -106,10 +106,10 @@ def test_the_engine_is_told_of_playback_only_what_it_could_not_know(told: Any) -
 
 
 async def test_a_client_that_takes_nothing_is_told_of_until_it_takes_again(told: Any) -> None:
-    pacer = Pacer(ClientClock(), 60, unstalled)
+    pacer = Pacer(ClientClock(), 60)
     with pacer.following(told):
         pacer.took(1)
-        with pacer.waiting():
+        with pacer.waiting(unstalled):
             while len(told.snapshots) < 4:
                 await asyncio.sleep(0.001)
         assert told.snapshots[-1].state == "paused"
@@ -119,7 +119,7 @@ async def test_a_client_that_takes_nothing_is_told_of_until_it_takes_again(told:
             60 * S + 1,
         )
         count = len(told.snapshots)
-        with pacer.waiting():
+        with pacer.waiting(unstalled):
             pass
         pacer.took(S)
         await asyncio.sleep(0.03)  # no timer is left
@@ -128,6 +128,6 @@ async def test_a_client_that_takes_nothing_is_told_of_until_it_takes_again(told:
 
 async def test_a_client_that_takes_nothing_for_too_long_is_given_up(told: Any) -> None:
     stalled = asyncio.Event()
-    pacer = Pacer(ClientClock(), 0.02, stalled.set)
-    with pacer.waiting():
+    pacer = Pacer(ClientClock(), 0.02)
+    with pacer.waiting(stalled.set):
         await asyncio.wait_for(stalled.wait(), 10)

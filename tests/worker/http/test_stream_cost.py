@@ -17,6 +17,7 @@ from playhead.worker.http.service import Service
 from playhead.worker.http.speech_route import SpeechRoute
 from playhead.worker.socket_carrier import SocketCarrier, _Connection
 from playhead.worker.wire import encode
+from tests.garbage import left_behind
 
 CHUNKS = 20
 
@@ -94,3 +95,12 @@ async def test_a_chunk_costs_one_write_and_no_timer() -> None:
     await asyncio.wait_for(speaking, 10)
     assert len(engine.writes) == told
     assert b"".join(side.transport.writes).endswith(b"\r\n0\r\n\r\n")
+
+
+def test_a_stream_leaves_nothing_to_be_searched_for() -> None:
+    with left_behind() as found:
+        asyncio.run(test_a_chunk_costs_one_write_and_no_timer())
+    of_a_process = ("carrier.", "socket_carrier.", "wire.", "client.EngineClient")
+    assert not [
+        name for name in found if not name.startswith(of_a_process, len("playhead.worker."))
+    ]
