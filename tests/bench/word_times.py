@@ -155,6 +155,11 @@ def pieces_as_words(text: str) -> tuple[Word, ...]:
     return tuple(Word(piece, 0.0, 0.0) for piece in text.split())
 
 
+def long_text(aligner: Aligner) -> str:
+    """Return other held-out sentences in a row: more than a minute of speech."""
+    return " ".join(held_out(aligner, 200)[NUM_SENTENCES : NUM_SENTENCES + 24])
+
+
 def measure() -> dict[str, float]:
     """Return the figures: errors in ms, the drift of their median behind 50 s of speech."""
     aligner = Aligner()
@@ -166,8 +171,7 @@ def measure() -> dict[str, float]:
     ]
     said = np.concatenate([each for each, _ in behind])
     aligned = np.concatenate([each for _, each in behind])
-    long_text = " ".join(held_out(aligner, 200)[NUM_SENTENCES : NUM_SENTENCES + 24])
-    long_words, long_pcm = speak(long_text)
+    long_words, long_pcm = speak(long_text(aligner))
     long = aligner.align(long_words, long_pcm)
     starts = np.concatenate([each.start_errors for each in timed])
     ends = np.concatenate([each.end_errors for each in timed])
