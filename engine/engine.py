@@ -7,7 +7,6 @@ slot in the same step; the loop goes on. Only a broken device ends it.
 """
 
 import contextlib
-import logging
 import queue
 import threading
 import time
@@ -43,8 +42,6 @@ from playhead.engine.runner import MakeRunner
 from playhead.engine.scheduler import LIVE, NO_PLAN, SPECULATIVE, Policy, schedule
 from playhead.engine.stages import Stages
 from playhead.engine.table import RequestTable
-
-log = logging.getLogger(__name__)
 
 
 class Engine:

@@ -89,8 +89,8 @@ class Intake:
             clone=self._clones.get(submit.voice),
         )
 
-    def request(self, valid: ValidSubmit, slot: int, now_s: float, prompt_rows: int) -> Request:
-        """Make the request of a slot that was just opened."""
+    def request(self, valid: ValidSubmit, slot: int, now_s: float) -> Request:
+        """Make the request of a slot that is about to be opened."""
         submit, config = valid.submit, self._model.config
         recording = submit.recording
         request = Request(
@@ -101,7 +101,6 @@ class Intake:
             max_frames=min(submit.max_frames or config.max_new_frames, config.max_new_frames),
             exact_times=recording is not None or self._traits.exact_times,
             needs_prefill=recording is None,
-            prompt_rows=prompt_rows,
         )
         if recording is not None:
             request.recorded.extend(valid.recorded)

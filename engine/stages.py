@@ -78,12 +78,9 @@ class Stages:
     def open(self, valid: ValidSubmit, now_s: float) -> Request:
         """Give a checked request a slot and its row. Raises TextTooLong or Busy."""
         slot = self.free_slots[-1]
-        rows = self._runner.open(slot, valid.prompt, valid.sampling, valid.submit.seed)
-        try:
-            request = self._intake.request(valid, slot, now_s, rows)
-        except Exception:
-            self._runner.close(slot)
-            raise
+        request = self._intake.request(valid, slot, now_s)
+        sampling, seed = valid.sampling, valid.submit.seed
+        request.prompt_rows = self._runner.open(slot, valid.prompt, sampling, seed)
         self.free_slots.pop()
         self._table.add(request)
         self._guard.open(slot)
