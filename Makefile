@@ -71,7 +71,7 @@ cluster: setup
 	PYTHONPATH=. $(RUN)/python -m tests.bench.cluster
 
 audit: # asks an advisory service, so it needs a network and its answer changes with the day
-	uv tool run pip-audit --strict --no-deps --disable-pip -r requirements/engine.txt
+	$(PYTHON) tools/audit.py
 
 lock:
 	$(PYTHON) tools/lock.py

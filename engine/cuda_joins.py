@@ -1,7 +1,8 @@
 """New streams on the device: settings, pages and constant prompt keys of many slots at once.
 
 A prompt whose constant rows were seen before is copied from the prefix store and needs no model
-run. The store is bounded by entries; the least recently used one gives way. Engine thread only.
+run. The store is bounded by entries, and by bytes for those longer than an entry (the description
+of a voice); the least recently used one gives way. Engine thread only.
 """
 
 from collections import OrderedDict
@@ -18,6 +19,7 @@ from playhead.engine.cuda_weights import FrameWeights
 from playhead.engine.graphs import Body, PinnedRing, Recorder, pick_size, sent
 from playhead.engine.models.config import ResolvedSampling
 from playhead.engine.models.prompt import Prompt
+from playhead.engine.tensor_cache import TensorCache
 from playhead.kernels import frame
 from playhead.kernels.attention import PAGE
 from playhead.kernels.launches import TRITON, Launches
@@ -33,6 +35,8 @@ from playhead.kernels.sampler import (
 PrefixKey = tuple[bytes, bytes, bytes]
 JOIN_SIZES = (1, 2, 4, 8, 16, 32)
 """Joiners of the captured graphs; more join in pieces, fewer with the first of them repeated."""
+LONG_BYTES = 256 << 20
+"""Of prefixes longer than an entry: at 1.7B 200 rows take 23 MB."""
 WHOLES, REALS = 4, 12
 """Columns of a joiner where its slot's settings begin (frame.JOIN_HEAD)."""
 _WORD = 1 << 32
@@ -78,6 +82,7 @@ class Joins:
         self._joiners[:, REALS : REALS + REAL_COLUMNS] = reals
         self._entries: OrderedDict[PrefixKey, _Entry] = OrderedDict()
         self._free = list(range(talker.sizes.prefix_entries - 1, -1, -1))
+        self._long = TensorCache(LONG_BYTES)
         self.starts: dict[int, SlotStart] = {}
         with torch.inference_mode():
             self._replays = {
@@ -124,6 +129,7 @@ class Joins:
             self._replays[size]()
             at = end
         for slot in slots:
+            self._copy_long(slot)
             reference = self.starts[slot].prompt.reference
             if reference is not None:  # speech goes on from its last frame
                 self._talker.carry[slot] = self._frame_rows(reference[-1:])[0]
@@ -141,7 +147,22 @@ class Joins:
     def stored_rows(self, prompt: Prompt) -> int:
         """Return how many rows of a prompt are in the store."""
         entry = self._entries.get(prompt.constant_key)
-        return 0 if entry is None else entry.num_positions
+        if entry is not None:
+            return entry.num_positions
+        return 0 if self._held_long(prompt) is None else prompt.num_constant_rows
+
+    def _held_long(self, prompt: Prompt) -> Tensor | None:
+        """Return the stored pages [layers, pages, ...] of a prefix longer than an entry."""
+        if prompt.num_constant_rows <= self._talker.prefix_pages * PAGE:
+            return None
+        return self._long.get(prompt.constant_key)
+
+    def _copy_long(self, slot: int) -> None:
+        """Copy a prefix longer than an entry into the slot's pages, where it is stored."""
+        held, t = self._held_long(self.starts[slot].prompt), self._talker
+        if held is not None:
+            cells = sent(t.pool.table[slot, : held.shape[1]].astype(np.int64), t.cache.device)
+            t.cache.index_copy_(1, cells, held)
 
     def _write(self, row: NDArray[np.int32], slot: int, start: SlotStart) -> int:
         """Fill one joiner; return how many prompt positions come from the store."""
@@ -160,15 +181,19 @@ class Joins:
         reals[:4] = *_stage(s.temperature, s.top_p), s.repetition_penalty
         reals[4:7] = _stage(s.predictor_temperature, s.predictor_top_p)
         row[frame.JOIN_HEAD :] = self._talker.pool.table[slot]
-        return 0 if entry is None else entry.num_positions
+        return self.stored_rows(prompt) if entry is None else entry.num_positions
 
     def keep_prefix(self, slot: int, num_run: int) -> None:
         """Store the constant rows of a prompt that was just run, if they were not stored."""
         prompt, t = self.starts[slot].prompt, self._talker
         pages = -(-prompt.num_constant_rows // PAGE)
-        if prompt.constant_key in self._entries or not 0 < pages <= t.prefix_pages:
+        if not pages or self.stored_rows(prompt):
             return
         assert num_run >= prompt.num_constant_rows
+        if pages > t.prefix_pages:
+            cells = sent(t.pool.table[slot, :pages].astype(np.int64), t.cache.device)
+            self._long.put(prompt.constant_key, t.cache[:, cells])
+            return
         if not self._free:
             self._free.append(self._entries.popitem(last=False)[1].index)
         index = self._free.pop()

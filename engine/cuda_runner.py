@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from playhead.engine.admission import StepCosts
 from playhead.engine.cuda_codec import CodecBody, held_values
 from playhead.engine.cuda_frame import FrameBody, FrameBuffers, PromptBody
-from playhead.engine.cuda_joins import Joins, SlotStart
+from playhead.engine.cuda_joins import LONG_BYTES, Joins, SlotStart
 from playhead.engine.cuda_reference import CACHE_BYTES, References
 from playhead.engine.cuda_staging import CodecStaging, FrameStaging
 from playhead.engine.cuda_state import Arena, CodecState, StateSizes, TalkerState, memory_table
@@ -68,6 +68,7 @@ class _Piece:
 class CudaRunner:
     """Runs batches of slots by replaying graphs."""
 
+    @device_faults()
     def __init__(
         self, frame: FrameWeights, codec: CodecWeights, sizes: StateSizes, graphs: GraphSizes,
         launches: Launches = TRITON, capture: bool = True,
@@ -143,6 +144,7 @@ class CudaRunner:
             "weights, talker and predictor": self.weights.num_bytes,
             "weights, codec": self._codec_weights.num_bytes,
             "prefixes": t.prefixes.nbytes,
+            "longer prefixes, at most": LONG_BYTES,
             f"talker keys and values, {self._sizes.pool_pages} pages": t.cache.nbytes,
             "slots": sum(x.nbytes for x in (t.carry, t.wholes, t.reals, t.seen, t.page_table)),
             "codec state": c.pasts.nbytes + c.ring.nbytes,
@@ -177,6 +179,7 @@ class CudaRunner:
         self.close(1)
         self._joined.clear()
 
+    @device_faults()
     def costs(self) -> StepCosts:
         """Return what the smallest and the largest batches take, timed over scratch slot 0."""
         if not self._on_device:
@@ -233,12 +236,6 @@ class CudaRunner:
         positions = prompt.num_rows + self._sizes.segment_frames + 1
         self.talker_state.pool.reserve(slot, min(positions, self._sizes.max_positions))
 
-    @torch.inference_mode()
-    def codec_reset(self, slot: int) -> None:
-        """Forget the codec's past of a slot."""
-        with self._on(self._codec_recorder):
-            self._codec.frames[slot] = 0
-
     # -- prompts
 
     @torch.inference_mode()
@@ -256,8 +253,8 @@ class CudaRunner:
             self._marks.append(self._mark(self._recorder))
             self._joined.update(dict.fromkeys(slots, self._marks[-1]))
         for slot, reference in references.items():
-            self._after_join(slot)
             with device_faults(), self._on(self._codec_recorder):
+                self._after_join(slot)
                 self._references.start(slot, reference)
 
     def _run_prompt(self, slot: int, first: int, last: int) -> None:
@@ -324,10 +321,10 @@ class CudaRunner:
         The samples may be a view of pinned memory: use them before IN_FLIGHT further launches.
         """
         num_streams, num_frames, _ = codes.shape
-        for slot in self._joined.keys() & set(slots) if self._joined else ():
-            self._after_join(slot)
         pieces: list[_Piece] = []
         with device_faults(), self._on(self._codec_recorder):
+            for slot in self._joined.keys() & set(slots) if self._joined else ():
+                self._after_join(slot)
             at, began = 0, self._mark(self._codec_recorder)
             while at < num_frames:
                 step = max(f for f in self._graphs.codec_frames if f <= num_frames - at)

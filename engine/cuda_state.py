@@ -23,7 +23,7 @@ from playhead.kernels.sampler import REAL_COLUMNS, SAMPLED, WHOLE_COLUMNS
 RETRY_S = 1.0
 """When to ask again for pages: streams end all the time."""
 PREFIX_PAGES = 8
-"""Pages of constant prompt rows one stored prefix may take: 128 positions; longer ones are run."""
+"""Pages of constant prompt rows one stored prefix may take: 128 positions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,9 +189,10 @@ class Engine:
                     snapshot = command.snapshot
                     request = requests.get(snapshot.request_id)
                     if request is not None:
-                        if request.slot in played:
+                        slot = request.slot
+                        if slot in played:
                             self._play(played)
-                        played[request.slot] = request.playback = snapshot
+                        played[slot] = request.playback = snapshot
                 elif command is not None:
                     self._play(played)
                     self._handle(command, now_s)
@@ -244,9 +245,11 @@ class Engine:
 
     def _read_on(self) -> bool:
         """Read a little of the texts that wait, the longest waiting first; return if any did."""
-        for request in (some := [*self._reading.values()][: 1 + len(self._reading) // READ_SHARE]):
+        if not self._reading:
+            return False
+        for request in [*self._reading.values()][: 1 + len(self._reading) // READ_SHARE]:
             self._read(request, self._clock(), MORE_CHARS)
-        return bool(some)
+        return True
 
     def _play(self, played: dict[int, PlaybackSnapshot]) -> None:
         """Take the newest snapshot of each listener, by slot; empties `played`."""

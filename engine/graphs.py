@@ -50,7 +50,7 @@ def device_faults() -> Iterator[None]:
 
 
 class DeviceEvent(torch.cuda.Event):
-    """An event of a stream whose queries raise DeviceFault for what broke before it."""
+    """An event of a stream; what asks it raises DeviceFault for what broke before it."""
 
     def query(self) -> bool:
         """Return whether all work before the event is done."""
@@ -61,6 +61,11 @@ class DeviceEvent(torch.cuda.Event):
         """Wait until it is."""
         with device_faults():
             super().synchronize()
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Return the milliseconds from this event to another, both done."""
+        with device_faults():
+            return float(super().elapsed_time(end_event))
 
 
 class Recorder:

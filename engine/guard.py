@@ -54,7 +54,7 @@ class RunawayGuard:
         count = self._num_codes[slots]
         self._codes[slots, count % HISTORY] = codes[:, 0]
         self._num_codes[slots] = count + 1
-        if not in_tail.any():
+        if not np.count_nonzero(in_tail):
             return []
         tail = in_tail.nonzero()[0]
         return self._found(slots, tail[self._repeats(slots[tail])])
@@ -71,14 +71,22 @@ class RunawayGuard:
 
     def saw_samples(self, slots: Slots, pcm: NDArray[np.int16], in_tail: Bools) -> list[int]:
         """Take the next samples of each slot, [B, n * 1920]; return which rows fell silent."""
-        few = pcm.reshape(len(slots), -1, FRAME_SAMPLES)[:, :, ::_STRIDE]
+        few = pcm.reshape(len(slots), -1, FRAME_SAMPLES)[:, :, ::_STRIDE].copy()
         peaks = np.abs(few).view(np.uint16).max(2)  # of -32768, abs and view make 32768
-        loudest, num_quiet = self._loudest[slots], self._num_quiet[slots]
-        for peak in peaks.T:
-            loudest = np.maximum(loudest, peak)
-            quiet = peak < np.maximum(loudest * QUIET_SHARE, QUIET_PEAK)
-            num_quiet = (num_quiet + 1) * (quiet & (loudest > QUIET_PEAK))
-        self._loudest[slots], self._num_quiet[slots] = loudest, num_quiet
+        loudest = np.maximum(self._loudest[slots, None], peaks)
+        if peaks.shape[1] > 1:
+            loudest = np.maximum.accumulate(loudest, 1)
+        self._loudest[slots] = loudest[:, -1]
+        quiet = peaks < np.maximum(loudest * QUIET_SHARE, QUIET_PEAK)
+        if not np.count_nonzero(quiet):
+            self._num_quiet[slots] = 0
+            return []
+        quiet &= loudest > QUIET_PEAK
+        # As many as stand at the end; where all are quiet, those before count too.
+        num_quiet = quiet[:, ::-1].argmin(1)
+        whole = quiet.all(1)
+        num_quiet[whole] = self._num_quiet[slots[whole]] + quiet.shape[1]
+        self._num_quiet[slots] = num_quiet
         silent = (num_quiet >= SILENT_FRAMES) & in_tail
         return self._found(slots, silent.nonzero()[0]) if silent.any() else []
 

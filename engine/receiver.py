@@ -26,8 +26,8 @@ BRIDGE_PRIOR_S = 0.02
 EXPAND_S = 0.08
 """How much a receiver lengthens the last sound beyond its buffer before that is heard."""
 MAX_BRIDGE_S = 0.1
-"""Withheld for 80 to 95 ms, 16 of 18 stalls amid loud speech left no silence at the listener; two
-in a soft vowel let it fade for 30 to 90 ms."""
+"""Withheld for 80 ms and all of it then sent at once, 18 stalls amid speech left no silence at the
+listener."""
 PRIOR_S: dict[str, float] = {"web": 0.120, "phone": 0.200}
 
 

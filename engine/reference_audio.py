@@ -36,6 +36,10 @@ _LETTERS_PER_WIDE = 3.0
 """A Chinese, Japanese or Korean character takes about as long as three letters."""
 _SHORT_OF_S = 0.3
 """A file that holds this much less than its header promises was cut off (encoders pad less)."""
+_PADDING_S = 0.1
+"""Encoders add: 30 s come back from an m4a as 30.05 s."""
+_MP3_FRAME_BYTES = 2_048
+"""The longest frame has 1,441."""
 TAIL_S = 0.5
 """Quiet behind the last sound of a reference that is continued: one that is cut off inside a word
 would be finished by the first word of the new speech."""
@@ -125,8 +129,8 @@ def _decode(data: bytes) -> tuple[NDArray[np.float32], int]:
                 raise BadReference(
                     f"the reference has {num_channels} channels; allowed are mono and stereo"
                 )
-            promised_s = None
-            if stream.duration is not None and stream.time_base is not None:
+            promised_s, is_told = None, name != "mp3" or _mp3_tells_length(data)
+            if is_told and stream.duration is not None and stream.time_base is not None:
                 promised_s = float(stream.duration * stream.time_base)
             samples = _frames(opened.decode(stream), rate_hz)
     except (av.error.FFmpegError, ValueError) as error:  # ValueError: the layout changes midway
@@ -150,7 +154,7 @@ def _frames(frames: Iterator[AudioFrame], rate_hz: int) -> NDArray[np.float32]:
     for frame in frames:
         pieces += [out.to_ndarray().astype(np.float32) for out in plain.resample(frame)]
         num_samples += frame.samples
-        if num_samples > MAX_S * rate_hz:
+        if num_samples > (MAX_S + _PADDING_S) * rate_hz:
             raise BadReference(
                 f"the reference is too long: more than {MAX_S:g} s; cut it to the cleanest "
                 f"{ADVISED_MIN_S:g} to {MAX_S:g} s"
@@ -158,6 +162,16 @@ def _frames(frames: Iterator[AudioFrame], rate_hz: int) -> NDArray[np.float32]:
     if not pieces:
         raise BadReference("the reference is empty; send a recording of 3 to 30 s")
     return np.concatenate(pieces, 1)
+
+
+def _mp3_tells_length(data: bytes) -> bool:
+    """Its first frame holds the length; else the decoder guesses it from the first frames' rate."""
+    at = 0
+    if data.startswith(b"ID3"):  # the tag's length has seven bits a byte
+        high, upper, lower, low = data[6:10].ljust(4, b"\0")
+        at = 10 + (high << 21 | upper << 14 | lower << 7 | low)
+    first = data[at : at + _MP3_FRAME_BYTES]
+    return any(mark in first for mark in (b"Xing", b"Info", b"VBRI"))
 
 
 def _cut_off(name: str, data: bytes) -> bool:

@@ -107,6 +107,8 @@ class Request:
     @property
     def words_from(self) -> int:
         """Frames launched from which on words wait for the next samples."""
+        if not self.submit.word_times:
+            return NEVER
         if self.pending_words:
             return 0
         return NEVER if self.feed is None else self.feed.words_from
@@ -120,21 +122,21 @@ class Request:
 
     def timed_words(self, num_frames: int) -> list[Words]:
         """Move words begun in the frames launched to published time: the trimmed lead is off."""
+        words = self.pending_words
         if self.feed is not None:
-            self.pending_words += self.feed.take_words(num_frames)
+            words += self.feed.take_words(num_frames)
         if not self.submit.word_times:
-            self.pending_words.clear()
-        if not self.pending_words or not self.trim.open:
+            words.clear()
+        if not (words and self.trim.open):
             return []
-        words = tuple(self.pending_words)
-        lead_s = samples_to_s(self.trim.dropped_samples)
-        if lead_s:
-            words = tuple(
+        self.pending_words = []
+        if self.trim.dropped_samples:
+            lead_s = samples_to_s(self.trim.dropped_samples)
+            words = [
                 Word(w.text, max(w.start_s - lead_s, 0.0), max(w.end_s - lead_s, 0.0))
                 for w in words
-            )
-        self.pending_words.clear()
-        return [Words(self.id, words, estimated=not self.exact_times)]
+            ]
+        return [Words(self.submit.request_id, tuple(words), not self.exact_times)]
 
     def next_recorded(self) -> FrameCodes:
         """Take the next frame of the recording."""

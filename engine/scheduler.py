@@ -12,8 +12,8 @@ Classes, first to last, when rows run short:
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -31,11 +31,15 @@ OFFLINE_AHEAD_S = 0.64
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+_count = np.count_nonzero  # of a few hundred rows in a quarter of the time that `any` takes
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Columns:
-    """The requests as arrays [N], in order of arrival; one row a request that holds a slot."""
+    """The requests as arrays [N], in order of arrival; one row a request that holds a slot.
+
+    Nobody changes one once it is made; to enforce that costs more than to make it.
+    """
 
     kind: Ints
     """LIVE, SPECULATIVE or OFFLINE."""
@@ -61,30 +65,32 @@ class Columns:
     prompt_rows: Ints
     """Prompt rows that the prefill has to run; 0 where all are stored."""
 
-    @cached_property
-    def live(self) -> Bools:
-        """Who has a listener."""
-        live: Bools = self.kind == LIVE
-        return live
+    all_live: bool = field(init=False)
+    """Everybody has a listener: what is only for others can be left out."""
+    starting: Bools = field(init=False)
+    """Who waits for first audio."""
+    heard: Bools = field(init=False)
+    """Whose audio is listened to."""
+    coming_s: Floats = field(init=False)
+    """Audio made and not yet published."""
+    ahead_s: Floats = field(init=False)
+    """Audio ahead of the listener, what is not yet published included."""
 
-    @cached_property
-    def coming_s(self) -> Floats:
-        """Audio made and not yet published."""
-        coming_s: Floats = np.multiply(self.undecoded + self.flying, FRAME_S)
-        return coming_s
+    def __post_init__(self) -> None:
+        """Work out what every plan asks for."""
+        live = self.kind == LIVE
+        self.all_live = _count(live) == len(live)
+        self.starting = live > self.audible
+        self.heard = self.audible if self.all_live else live & self.audible
+        self.coming_s = np.multiply(self.undecoded + self.flying, FRAME_S)
+        self.ahead_s = self.slack_s + self.coming_s
 
-    @cached_property
+    @property
     def playing(self) -> Bools:
         """Whose listener runs dry unless more is published."""
         found: Bools = self.can_frame | (self.coming_s > 0.0)
-        found &= self.audible > self.frozen
-        found &= self.live
+        found &= self.heard > self.frozen
         return found
-
-    @cached_property
-    def ahead_s(self) -> Floats:
-        """Audio ahead of the listener, what is not yet published included."""
-        return self.slack_s + self.coming_s
 
 
 class CodecRow(NamedTuple):
@@ -127,19 +133,17 @@ def schedule(
     """
     guard_s = max(profile.guard_s, margin_s)
     low_s = max(profile.low_s, guard_s + margin_s)
-    starting = columns.live > columns.audible
-    waiting = bool(starting.any())
+    starting = columns.starting
+    waiting = bool(_count(starting))
     waiting = waiting and bool((starting & (columns.can_frame | (columns.coming_s > 0))).any())
     # What receivers can hide is spent only on somebody else's first audio.
     slack_s = columns.slack_s + columns.bridge_s if waiting else columns.slack_s
     prefill, needed_s, ready = _NO_ROWS, 0.0, columns.can_frame
-    if columns.needs_prefill.any():
+    if _count(columns.needs_prefill):
         prefill, needed_s = _prefill_rows(columns, profile, margin_s, costs.prompt_row_s)
         ready = columns.can_frame & ~columns.needs_prefill
         ready[prefill] = columns.can_frame[prefill]
-    frame = _frame_rows(
-        columns, slack_s, ready, starting, waiting, now_s, max(low_s, needed_s), profile
-    )
+    frame = _frame_rows(columns, slack_s, ready, waiting, now_s, max(low_s, needed_s), profile)
     codec = _codec_rows(columns, slack_s, profile, max(guard_s, needed_s), waiting, costs)
     idle = not (len(prefill) or frame or codec)
     wake_s = _wake_s(columns, now_s, profile, low_s, guard_s) if idle else now_s
@@ -173,37 +177,37 @@ def _frame_rows(
     columns: Columns,
     slack_s: Floats,
     ready: Bools,
-    starting: Bools,
     waiting: bool,
     now_s: float,
     low_s: float,
     profile: Profile,
 ) -> tuple[int, ...]:
-    live, coming_s = columns.live, columns.coming_s
+    coming_s = columns.coming_s
     below = columns.ahead_s < profile.target_s
     ahead_s = slack_s + coming_s if waiting else columns.ahead_s
-    begins = ready & starting
+    begins = ready & columns.starting
     num_begin = 0
     if waiting:
         begins &= coming_s < profile.target_s
-        num_begin = int(np.count_nonzero(begins))
+        num_begin = int(_count(begins))
     steady = ready & below
-    steady &= live > starting
-    urgent = bool((steady & (ahead_s < low_s)).any())
+    steady &= columns.heard
+    urgent = bool(_count(steady & (ahead_s < low_s)))
     if not urgent:
         # A chunk once begun is completed where it is needed soon; else it waits for others' steps.
-        building = steady & (coming_s > 0) & (slack_s < low_s)
-        held_s = _held_frames(columns.slack_s[building], profile) * FRAME_S
-        urgent = bool((coming_s[building] < held_s).any())
-    spare = ready > live
-    any_spare = bool(spare.any())
-    if any_spare:
+        building = (steady & (coming_s > 0) & (slack_s < low_s)).nonzero()[0]
+        if len(building):
+            held_s = _held_frames(columns.slack_s[building], profile) * FRAME_S
+            urgent = bool(_count(coming_s[building] < held_s))
+    any_spare = False
+    if not columns.all_live:
+        spare = ready & (columns.kind != LIVE)
         spare &= np.where(columns.kind == OFFLINE, coming_s < OFFLINE_AHEAD_S, below)
-        any_spare = bool(spare.any())
+        any_spare = bool(_count(spare))
     num_rows = profile.max_rows
     if num_begin or urgent:
         # Below low, all below target come along; beside starters, others fill the flat part only.
-        num_full = num_begin + (int(np.count_nonzero(steady)) if urgent else 0)
+        num_full = num_begin + (int(_count(steady)) if urgent else 0)
         num_rows = min(num_rows, max(num_full, profile.flat_rows))
     elif not any_spare:
         return ()
@@ -218,8 +222,9 @@ def _frame_rows(
         yield steady & dry, ahead_s
         yield begins > in_budget, columns.arrival_s
         yield steady > dry, ahead_s
-        yield spare & (columns.kind == SPECULATIVE), columns.arrival_s
-        yield spare & (columns.kind == OFFLINE), columns.arrival_s
+        if any_spare:
+            yield spare & (columns.kind == SPECULATIVE), columns.arrival_s
+            yield spare & (columns.kind == OFFLINE), columns.arrival_s
 
     return _first_rows(classes(), num_rows)
 
@@ -237,7 +242,7 @@ def _first_rows(classes: Iterable[tuple[Bools, Floats]], num_rows: int) -> tuple
 
 def _least(rows: Ints, keys: Floats, num_rows: int) -> Ints:
     """Return the rows of the least keys in their order, equal ones as they came."""
-    if len(rows) > num_rows:  # a threshold costs a fraction of sorting what is not taken
+    if len(rows) > 8 * num_rows:  # of so many a threshold costs less than to sort them
         near = keys <= np.partition(keys, num_rows - 1)[num_rows - 1]
         rows, keys = rows[near], keys[near]
     return rows[keys.argsort(kind="stable")[:num_rows]]
@@ -261,37 +266,41 @@ def _codec_rows(
     if not len(rows):
         return ()
     left_s, undecoded = columns.slack_s[rows], columns.undecoded[rows]
-    offline, audible = columns.kind[rows] == OFFLINE, columns.audible[rows]
-    any_offline = bool(offline.any())
-    first = ~(audible | offline)
-    needed = (left_s < guard_s) & (audible > offline)
-    chosen, longest = first | needed, profile.chunk_frames[-1]
+    first, needed = ~columns.audible[rows], left_s < guard_s
+    offline = None if columns.all_live else columns.kind[rows] == OFFLINE
+    if offline is not None:
+        first, needed = first > offline, needed > offline
+    any_first = bool(_count(first))
+    chosen = first | needed
+    needed &= ~first
+    longest, held = profile.chunk_frames[-1], left_s / FRAME_S + 1e-9
     if not waiting:
         # A chunk is complete where slack does not cover the next longer one.
         longer = _longer_chunks(profile.chunk_frames)[np.minimum(undecoded, longest)]
-        chosen |= (left_s / FRAME_S + 1e-9 < longer) > offline
-        if any_offline:
-            chosen |= offline & ((undecoded >= longest) | ~columns.can_frame[rows])
-    elif not (first.any() or _pressing(columns, slack_s, rows[needed], costs)):
+        complete = held < longer
+        if offline is not None:
+            all_made = (undecoded >= longest) | ~columns.can_frame[rows]
+            complete = np.where(offline, all_made, complete)
+        chosen |= complete
+    elif not (any_first or _pressing(columns, slack_s, rows[needed], costs)):
         return ()
     picked = chosen.nonzero()[0]
     if not len(picked):
         return ()
-    key = np.where(first, -np.inf, left_s)
-    if any_offline:
-        key[offline] = np.inf
+    key = left_s
+    if any_first:
+        key, held = np.where(first, -np.inf, key), np.where(first, 1.0, held)
+    if offline is not None:
+        key, held = np.where(offline, np.inf, key), np.where(offline, longest, held)
     picked = _least(picked, key[picked], profile.max_rows)
-    rows, left_s, needed, first = rows[picked], left_s[picked], needed[picked], first[picked]
-    size = np.floor(left_s / FRAME_S + 1e-9)
-    if any_offline:
-        size[offline[picked]] = longest
+    rows, needed = rows[picked], needed[picked]
+    size = np.floor(held[picked])
     if waiting:
-        lift = np.maximum(np.ceil((guard_s - left_s) / FRAME_S), 1)
+        lift = np.maximum(np.ceil((guard_s - left_s[picked]) / FRAME_S), 1)
         size = np.where(needed, np.minimum(size, lift), size)
-    size[first] = 1
     sizes = _chunk(np.minimum(size, undecoded[picked]), profile)
     fits = _fitting(columns, slack_s, rows, sizes, needed, costs)
-    if not fits.all():
+    if fits is not None:
         rows, sizes = rows[fits], sizes[fits]
     # As CodecRow(row, size) does, at a third of the time.
     pairs = zip(rows.tolist(), sizes.tolist(), strict=True)
@@ -303,7 +312,7 @@ def _pressing(columns: Columns, slack_s: Floats, rows: Ints, costs: StepCosts) -
 
     A codec launch now would still be in flight then; a little later both go together.
     """
-    coming = (columns.live > columns.audible) & (columns.undecoded == 0)
+    coming = columns.starting & (columns.undecoded == 0)
     coming &= columns.flying > 0
     if not (len(rows) and coming.any()):
         return True
@@ -313,24 +322,26 @@ def _pressing(columns: Columns, slack_s: Floats, rows: Ints, costs: StepCosts) -
 
 def _fitting(
     columns: Columns, slack_s: Floats, rows: Ints, sizes: Ints, needed: Bools, costs: StepCosts
-) -> Bools:
-    """Return which rows of a codec launch go together: nobody runs dry while it is in flight.
+) -> Bools | None:
+    """Return which rows of a codec launch go together (None: all): nobody runs dry meanwhile.
 
     A launch cannot be interrupted, so it has to be over before those who are `needed` in it run
     dry, and early enough that one frame each of the others, emptiest first, can still be decoded
     after it. Whoever is late whatever happens holds up nobody.
     """
-    fixed_s, frame_s = (
-        costs.codec_spread * costs.codec_fixed_s, costs.codec_spread * costs.codec_frame_s,
-    )  # fmt: skip
-    playing = columns.playing
-    due_s = np.where(playing & (slack_s >= fixed_s + frame_s), slack_s, np.inf)
-    own = rows[needed]
-    own_s = float(due_s[own].min(initial=np.inf))
-    due_s[own] += FRAME_S * sizes[needed]
-    took_s = fixed_s * np.count_nonzero(np.bincount(sizes)) + frame_s * float(sizes.sum())
-    if took_s <= min(own_s, float(due_s.min()) - fixed_s - frame_s * len(due_s)):
-        return np.ones(len(rows), np.bool_)
+    spread = costs.codec_spread
+    fixed_s, frame_s = spread * costs.codec_fixed_s, spread * costs.codec_frame_s
+    took_s = fixed_s * _count(np.bincount(sizes)) + frame_s * float(sizes.sum())
+    due_s = np.where(slack_s >= fixed_s + frame_s, slack_s, np.inf)
+    if took_s <= float(due_s[due_s.argmin()]) - fixed_s - frame_s * len(due_s):
+        return None  # nobody runs dry, whether playing or not
+    due_s = np.where(columns.playing, due_s, np.inf)
+    own, own_s = rows[needed], np.inf
+    if len(own):
+        own_s = float(due_s[own].min())
+        due_s[own] += FRAME_S * sizes[needed]
+    if took_s <= min(own_s, float(due_s[due_s.argmin()]) - fixed_s - frame_s * len(due_s)):
+        return None
     due_s.sort()
     limit_s = min(own_s, float((due_s - frame_s * np.arange(1, len(due_s) + 1)).min()) - fixed_s)
     # Those who are needed first, then the others, each in order of urgency.

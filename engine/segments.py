@@ -59,7 +59,7 @@ class Segments:
             self._table.mark(request, True)
         more = run.more and not (request.ended or run.overdue)
         self._table.begin_run(slot, run, more)
-        self._table.await_words(request)
+        self._table.await_words(slot, request.words_from)
         return True
 
     def end_run(self, request: Request) -> None:

@@ -91,7 +91,7 @@ class RequestTable:
         kind, prompt_rows, made, decoded, flying = self._ints.take(at, 0).T
         arrival_s, dry_s, bridge_s, lands_s = self._times_s.take(at, 0).T
         audible, needs_prefill, can_frame, frozen = self._flags.take(at, 0).T
-        stopped = bool(frozen.any())
+        stopped = np.count_nonzero(frozen) > 0
         return Columns(
             kind=kind,
             arrival_s=arrival_s,
@@ -109,10 +109,10 @@ class RequestTable:
 
     def quiet(self) -> list[Request]:
         """Return requests with nothing in flight, nothing to decode and no frame to make."""
-        idle = (self._made == self._decoded) & (self._flying == 0)
-        idle &= self._held > self._can_frame
-        if not idle.any():
+        idle = self._held > self._can_frame
+        if not np.count_nonzero(idle):
             return []
+        idle &= (self._made == self._decoded) & (self._flying == 0)
         return [self.requests[i] for i in idle[self._slots()].nonzero()[0].tolist()]
 
     def slots(self, rows: Sequence[int]) -> Slots:
@@ -131,7 +131,7 @@ class RequestTable:
 
         While playback stands still, `dry_s` holds how much audio is left instead of when it ends.
         """
-        slots, snapshots = np.array(list(by_slot), np.intp), by_slot.values()
+        slots, snapshots = np.array([*by_slot], np.intp), by_slot.values()
         at_s = np.array([snapshot.at_s for snapshot in snapshots], np.float64)
         pushed = np.array([snapshot.pushed_samples for snapshot in snapshots])
         dry_s = np.array([snapshot.dry_at_s for snapshot in snapshots], np.float64)
@@ -142,7 +142,7 @@ class RequestTable:
             frozen = np.array([state != "playing" for state in states])
         # Who ran dry before it was looked at: the next sample is late since then.
         unseen = dry_s <= at_s
-        if unseen.any():
+        if np.count_nonzero(unseen):
             unseen &= self._audible[slots] > self._starved[slots]
             unseen &= ~(frozen | self._frozen[slots])
             dry_s = np.where(unseen, np.minimum(dry_s, self._dry_s[slots]), dry_s)
@@ -152,9 +152,11 @@ class RequestTable:
 
     def published(self, slots: Slots, num_samples: int | NDArray[np.int64], now_s: float) -> None:
         """Count published samples: a listener that ran dry plays from the first of them on."""
-        dry_s = self._dry_s[slots]
-        dry_s = np.where(self._frozen[slots], dry_s, np.maximum(dry_s, now_s))
-        self._dry_s[slots] = dry_s + num_samples / SAMPLE_RATE_HZ
+        dry_s, frozen = self._dry_s[slots], self._frozen[slots]
+        from_s = np.maximum(dry_s, now_s)
+        if np.count_nonzero(frozen):
+            from_s = np.where(frozen, dry_s, from_s)
+        self._dry_s[slots] = from_s + num_samples / SAMPLE_RATE_HZ
         self._published[slots] += num_samples
         self._audible[slots] = True
         self._starved[slots] = False
@@ -173,15 +175,17 @@ class RequestTable:
         starts: list[int] = self._published[slots].tolist()
         return starts
 
-    def plain(self, slots: Slots) -> Bools:
-        """Return whose next samples go out as they are: its silence is over, no words wait."""
-        plain: Bools = self._frames[slots] < self._words_from[slots]
-        plain &= self._held[slots] & self._audible[slots]
-        return plain
+    def speaking(self, slots: Slots) -> Bools:
+        """Return whose next samples go out as they are: its silence is over."""
+        return self._held[slots] & self._audible[slots]
 
-    def await_words(self, request: Request) -> None:
-        """Write when the next words of a request wait: those so far are out."""
-        self._words_from[request.slot] = request.words_from
+    def words_wait(self, slots: Slots) -> Bools:
+        """Return for whose next samples words wait."""
+        return self._frames[slots] >= self._words_from[slots]
+
+    def await_words(self, slots: Slots | int, words_from: list[int] | int) -> None:
+        """Write when the next words wait (`Request.words_from`): those so far are out."""
+        self._words_from[slots] = words_from
 
     def starve(self, slot: int) -> None:
         """All text of a request so far is spoken: the next sample has no deadline."""
@@ -191,13 +195,12 @@ class RequestTable:
         """Return whether that is so, and no sample came since."""
         return bool(self._starved[slot])
 
-    def lateness(self, slots: Slots, now_s: float) -> tuple[Floats, float]:
-        """Return by how much the next sample of each slot is late (0: no deadline, or in time),
-        and the least audio a live listener of them still holds (inf: none counts)."""
+    def left_s(self, slots: Slots, now_s: float) -> Floats:
+        """Return the audio that the live listener of each slot still holds; below 0 its next
+        sample is late, inf: it has no deadline."""
         due = self._audible[slots] > (self._starved[slots] | self._frozen[slots])
-        left_s = np.where(due, self._dry_s[slots] - now_s, np.inf)
-        least_s = left_s[self._kind[slots] == LIVE].min(initial=np.inf)
-        return np.maximum(-left_s, 0.0), float(least_s)
+        due &= self._kind[slots] == LIVE
+        return np.where(due, self._dry_s[slots] - now_s, np.inf)
 
     def slack_s(self, slot: int, now_s: float) -> float:
         """Return the time to the soft deadline of the next sample."""
@@ -216,6 +219,11 @@ class RequestTable:
 
     # -- rows of text
 
+    def frames(self, slots: Slots) -> list[int]:
+        """Return how many frames of each request were launched."""
+        frames: list[int] = self._frames[slots].tolist()
+        return frames
+
     def position(self, slot: int) -> tuple[int, int]:
         """Return how many frames of the request were launched, and of its segment."""
         frames = int(self._frames[slot])
@@ -233,8 +241,7 @@ class RequestTable:
         """Let the next frames take their rows from a run; `more`: another one can follow it."""
         start = self._run_start[slot] = self._frames[slot]
         self._run_end[slot] = start + run.num_frames
-        self._run_ids[slot, : len(run.ids)] = run.ids
-        self._run_ids[slot, len(run.ids) :] = run.ids[-1]
+        self._run_ids[slot] = run.ids + run.ids[-1:] * (RUN_ROWS - len(run.ids))
         self._may_end[slot], self._more[slot], self._tail[slot] = run.may_end, more, run.tail
 
     def end_run(self, slot: int) -> int:
@@ -286,7 +293,7 @@ class RequestTable:
         decoded = self._decoded[slots]
         self._decoded[slots] = decoded + num_frames
         which = (decoded[:, None] + np.arange(num_frames)) % CODES_HELD
-        which += slots[:, None] * CODES_HELD
+        which += (slots * CODES_HELD)[:, None]
         return self._codes.take(which, 0)
 
     def new_to_codec(self, slots: Slots) -> list[int]:

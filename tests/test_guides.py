@@ -37,7 +37,7 @@ RUN_BY = {
     "kubectl create namespace playhead": MANIFESTS,
     "kubectl -n playhead create secret generic playhead --from-env-file=secret.env": MANIFESTS,
     "kubectl apply -k deploy/kubernetes": MANIFESTS,
-    "make audit": "tests/test_guides.py",
+    "make audit": "tests/tools/test_audit.py",
     "make fuzz": "tests/worker/http/test_fuzz.py",
     "make soak": "tests/test_guides.py",
     "make cluster": "tests/test_guides.py",
@@ -93,7 +93,7 @@ def test_every_program_of_the_benchmarks_is_there() -> None:
     assert all((ROOT / f"tests/bench/{name}.py").is_file() for name in programs)
 
 
-@pytest.mark.parametrize(("target", "module"), [*TARGETS.items(), ("audit", "pip-audit")])
+@pytest.mark.parametrize(("target", "module"), [*TARGETS.items(), ("audit", "tools/audit.py")])
 def test_make_has_what_the_guides_name(target: str, module: str) -> None:
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and module in done.stdout

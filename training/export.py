@@ -7,6 +7,8 @@ left out: decoding needs none.
 
 import json
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +152,16 @@ def codec_config(sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def talker_weights(source: Path, sizes: Sizes) -> dict[str, Tensor]:
+def num_layers(names: Iterable[str]) -> int:
+    """Return how many layers a talker has, from the names of its weights."""
+    layers = {name.split(".")[2] for name in names if name.startswith("model.layers.")}
+    return len(layers)
+
+
+def talker_weights(trained: tuple[dict[str, Tensor], ...], sizes: Sizes) -> dict[str, Tensor]:
     """Return the talker's weights with the text table written out."""
     model = Talker(sizes)
     table = TextTable(model, PAIR_BASE, NUM_SOUNDS)
-    trained = load_weights(source)
     model.load_state_dict(trained[0])
     table.load_state_dict(trained[1])
     weights = {f"talker.{k}": v for k, v in model.state_dict().items()}
@@ -183,9 +190,11 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def export(source: Path, folder: Path, sizes: Sizes = SIZES) -> None:
-    """Write everything but lexicon, durations and the card."""
+    """Write everything but lexicon, durations and the card; the weights tell the layers."""
     (folder / "speech_tokenizer").mkdir(parents=True, exist_ok=True)
-    save_sharded(talker_weights(source, sizes), folder)
+    trained = load_weights(source)
+    sizes = replace(sizes, talker_layers=num_layers(trained[0]))
+    save_sharded(talker_weights(trained, sizes), folder)
     decoder = torch.load(source / "codec.pt", map_location="cpu", weights_only=True)
     save_file(
         {f"decoder.{k}": v.half().contiguous() for k, v in decoder.items()},

@@ -1,7 +1,8 @@
 """Train the codec decoder: fixed codes to speech, spectral loss first, then critics.
 
-`python -m training.train_codec WORK OUT --seconds 500 --total 1500 [--start codec.safetensors]`
-resumes from `WORK/codec_state.pt` and leaves `OUT/codec.pt` (float16 averages).
+`python -m training.train_codec WORK OUT --seconds 500 [--start codec.safetensors]` resumes from
+`WORK/codec_state.pt` and leaves `OUT/codec.pt` (float16 averages). The learning rate falls to its
+end within each call.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from training.states import save_state
 CONTEXT_FRAMES, LOSS_FRAMES = 12, 12
 PEAK_RATE, WARM_RATE = 1e-3, 7e-4
 CRITICS_FROM = 0.16
-"""Share of the schedule after which the critics join, when training starts from nothing."""
+"""Share of the first call after which the critics join, when training starts from nothing."""
 CRITIC_WARMUP_STEPS = 150
 BEGINNING_EVERY = 6
 """Steps between batches of utterance beginnings, decoded from an empty past as a stream is."""
@@ -67,7 +68,7 @@ class CodecTrainer:
         self.decoder_optimiser = torch.optim.AdamW(self.trained, lr=PEAK_RATE, **adam)
         self.critic_optimiser = torch.optim.AdamW(self.critics.parameters(), lr=5e-4, **adam)
         self.average = [p.detach().clone() for p in self.trained]
-        self.step, self.spent_s = 0, 0.0
+        self.step = self.resumed_step = 0
         self.state_path = work / "codec_state.pt"
         if self.state_path.is_file():
             self._resume()
@@ -81,7 +82,7 @@ class CodecTrainer:
         self.decoder_optimiser.load_state_dict(state["decoder_optimiser"])
         self.critic_optimiser.load_state_dict(state["critic_optimiser"])
         self.average = state["average"]
-        self.step, self.spent_s = state["step"], state["spent_s"]
+        self.step = self.resumed_step = state["step"]
 
     def draw(self) -> tuple[Tensor, Tensor]:
         """Return codes [B, 16, T] and the audio of the last LOSS_FRAMES [B, 1, samples].
@@ -104,9 +105,9 @@ class CodecTrainer:
     def train_step(self, progress: float) -> Tensor:
         """Take one step; return the spectral loss."""
         peak = WARM_RATE if self.warm else PEAK_RATE
-        rate = peak * min(1, (self.step + 1) / 200)
+        rate = peak * min(1, (self.step - self.resumed_step + 1) / 200)
         rate *= 0.475 * (1 + np.cos(np.pi * progress)) + 0.05
-        judged = self.warm or progress > CRITICS_FROM
+        judged = self.warm or self.resumed_step > 0 or progress > CRITICS_FROM
         for group in self.decoder_optimiser.param_groups:
             group["lr"] = rate * (0.6 if judged else 1.0)
         for group in self.critic_optimiser.param_groups:
@@ -156,7 +157,7 @@ class CodecTrainer:
                     total = total + (a.detach() - b).abs().mean() / scale
         return total / len(self.critics)
 
-    def save(self, began: float) -> None:
+    def save(self) -> None:
         """Write the averages, and everything a later call needs."""
         kept = [p.detach().clone() for p in self.trained]
         with torch.no_grad():
@@ -166,7 +167,7 @@ class CodecTrainer:
         with torch.no_grad():
             for weight, old in zip(self.trained, kept, strict=True):
                 weight.copy_(old)
-        torch.save(halves, Path(self.options.out) / "codec.pt")
+        save_state(halves, Path(self.options.out) / "codec.pt")
         state = {
             "codec": self.codec.state_dict(),
             "critics": self.critics.state_dict(),
@@ -174,7 +175,6 @@ class CodecTrainer:
             "critic_optimiser": self.critic_optimiser.state_dict(),
             "average": self.average,
             "step": self.step,
-            "spent_s": self.spent_s + time.time() - began,
         }
         save_state(state, self.state_path)
 
@@ -185,7 +185,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("work")
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=500)
-    parser.add_argument("--total", type=float, default=500)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--start", default="", help="codec weights to begin from")
@@ -205,8 +204,7 @@ def main() -> None:
     reported = saved = time.time()
     sums: list[Tensor] = []
     while time.time() - began < options.seconds:
-        progress = min(1.0, (trainer.spent_s + time.time() - began) / options.total)
-        loss = trainer.train_step(progress)
+        loss = trainer.train_step(min(1.0, (time.time() - began) / options.seconds))
         if trainer.step % 50 == 0 or not trainer.cuda:
             sums.append(loss)
         if sums and (time.time() - reported > 30 or not trainer.cuda):
@@ -214,9 +212,9 @@ def main() -> None:
             print(f"codec step {trainer.step} spectral {mean:.3f}", flush=True)
             sums, reported = [], time.time()
         if time.time() - saved > 90:
-            trainer.save(began)
+            trainer.save()
             saved = time.time()
-    trainer.save(began)
+    trainer.save()
     print(f"codec: done at step {trainer.step}", flush=True)
 
 

@@ -1,7 +1,9 @@
 """Train talker and code predictor on coded speech.
 
-`python -m training.train_talker WORK OUT --seconds 500 --total 1500` resumes from
-`WORK/talker_state.pt` and leaves `OUT/talker.pt` and `OUT/predictor.pt` (float16 averages).
+`python -m training.train_talker WORK OUT --seconds 500` resumes from `WORK/talker_state.pt` (the
+first folder's, of several) and leaves `OUT/talker.pt` and `OUT/predictor.pt` (float16 averages).
+The learning rate falls to its end within each call, so that every call leaves a whole voice; a
+later call begins with a lower `--peak` and may add folders of speech behind the earlier ones.
 
 A model that only ever saw true history drifts on its own. So the history is partly hidden, partly
 noised, and partly what the model itself says at that frame: its own samples are kept in a copy of
@@ -10,6 +12,7 @@ the corpus (`echo`) and refreshed as training goes on.
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,9 @@ from training.states import save_state
 from training.talker import PROMPT_ROWS, Talker, TextTable
 
 PEAK_RATE, WARMUP_STEPS = 1.2e-3, 300
-ECHO_EVERY, ECHO_FRAMES, ECHO_TEMPERATURE = 3, 3072, 0.75
+PREDICTOR_WEIGHT = 4.0
+"""Of the mean loss of codebooks 1 to 15, where words are lost (README); 15 is their likelihood."""
+ECHO_EVERY, ECHO_FRAMES, ECHO_TEMPERATURE = 3, 6144, 0.75
 MAX_ECHO_SHARE, MAX_HIDDEN_SHARE = 0.8, 0.25
 NOISED_FRAMES, NOISED_CODES = 0.04, 0.25
 
@@ -60,13 +65,13 @@ class Trainer:
         ]
         self.optimiser = torch.optim.AdamW(
             groups,
-            lr=PEAK_RATE,
+            lr=options.peak,
             betas=(0.9, 0.98),
             weight_decay=0.05,
             fused=self.cuda,
         )
         self.average = [p.detach().clone() for p in self.parameters]
-        self.step, self.spent_s = 0, 0.0
+        self.step = self.resumed_step = 0
         self.state_path = folders[0] / "talker_state.pt"
         if self.state_path.is_file():
             self._resume()
@@ -86,7 +91,8 @@ class Trainer:
         self.table.load_state_dict(state["table"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.average = state["average"]
-        self.step, self.spent_s = state["step"], state["spent_s"]
+        self.step = self.resumed_step = state["step"]
+        self.echo[: len(state["echo"])] = state["echo"].to(self.device)
 
     def _start_from(self, path: Path) -> None:
         model, table = load_weights(path)
@@ -175,16 +181,17 @@ class Trainer:
         self.echo[frames] = torch.stack(codes, 1).to(torch.uint8)
 
     def train_step(self, progress: float) -> tuple[Tensor, Tensor]:
-        """Take one step at a point of the learning-rate schedule."""
-        warm = min(1.0, (self.step + 1) / WARMUP_STEPS)
-        rate = PEAK_RATE * warm * (0.485 * (1 + np.cos(np.pi * progress)) + 0.03)
+        """Take one step at a point of the call's learning-rate schedule."""
+        warm = min(1.0, (self.step - self.resumed_step + 1) / WARMUP_STEPS)
+        rate = self.options.peak * warm * (0.485 * (1 + np.cos(np.pi * progress)) + 0.03)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.model.train()
         with torch.autocast("cuda", torch.bfloat16, enabled=self.cuda):
             talker, predictor = self.losses(self.packer.draw())
         self.optimiser.zero_grad(set_to_none=True)
-        (talker + predictor).backward()
+        weight = self.options.predictor_weight
+        (2.0 / (1.0 + weight) * (talker + weight * predictor)).backward()
         nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimiser.step()
         self.step += 1
@@ -210,33 +217,32 @@ class Trainer:
         self._swap()
         return losses
 
-    def save(self, began: float) -> None:
+    def save(self) -> None:
         """Write the averages, and everything a later call needs."""
         self._swap()
         halves = {k: v.half().cpu() for k, v in self.model.state_dict().items()}
         table = {k: v.half().cpu() for k, v in self.table.state_dict().items()}
         self._swap()
         predictor = {k: halves.pop(k) for k in list(halves) if k.startswith("code_predictor.")}
-        torch.save(predictor, Path(self.options.out) / "predictor.pt")
-        torch.save({"model": halves, "table": table}, Path(self.options.out) / "talker.pt")
+        save_state(predictor, Path(self.options.out) / "predictor.pt")
+        save_state({"model": halves, "table": table}, Path(self.options.out) / "talker.pt")
         state = {
             "model": self.model.state_dict(),
             "table": self.table.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "average": self.average,
             "step": self.step,
-            "spent_s": self.spent_s + time.time() - began,
+            "echo": self.echo,
         }
         save_state(state, self.state_path)
 
 
-def run(trainer: Trainer, seconds: float, total: float) -> None:
-    """Train for a time; the schedule runs over the total of all calls."""
+def run(trainer: Trainer, seconds: float) -> None:
+    """Train for a time; the schedule runs over it."""
     began = reported = saved = time.time()
     sums: list[Tensor] = []
     while time.time() - began < seconds:
-        progress = min(1.0, (trainer.spent_s + time.time() - began) / total)
-        losses = trainer.train_step(progress)
+        losses = trainer.train_step(min(1.0, (time.time() - began) / seconds))
         if trainer.step % 20 == 0 or not trainer.cuda:
             sums.append(torch.stack(losses))
         if sums and (time.time() - reported > 25 or not trainer.cuda):
@@ -249,9 +255,9 @@ def run(trainer: Trainer, seconds: float, total: float) -> None:
             )
             sums, reported = [], time.time()
         if time.time() - saved > 90:
-            trainer.save(began)
+            trainer.save()
             saved = time.time()
-    trainer.save(began)
+    trainer.save()
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -260,7 +266,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("work", help="folders with data.pt, comma-separated")
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=500)
-    parser.add_argument("--total", type=float, default=500)
+    parser.add_argument("--peak", type=float, default=PEAK_RATE, help="highest learning rate")
+    parser.add_argument("--predictor-weight", type=float, default=PREDICTOR_WEIGHT)
+    parser.add_argument("--layers", type=int, default=SIZES.talker_layers, help="of the talker")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--positions", type=int, default=16384)
     parser.add_argument("--predictor-frames", type=int, default=6144)
@@ -276,13 +284,13 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     options, began = parse(), time.time()
     Path(options.out).mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(options)
+    trainer = Trainer(options, replace(SIZES, talker_layers=options.layers))
     print(
         f"talker: {sum(p.numel() for p in trainer.parameters) / 1e6:.2f} M parameters, "
         f"{len(trainer.corpus.train)} utterances, resumed at step {trainer.step}",
         flush=True,
     )
-    run(trainer, options.seconds - (time.time() - began), options.total)
+    run(trainer, options.seconds - (time.time() - began))
     print(f"talker: done at step {trainer.step}", flush=True)
 
 

@@ -28,7 +28,7 @@ from livekit.agents import (
 
 from playhead.engine.errors import ConfigError
 from playhead.engine.profile import load_profile
-from playhead.worker import sdk_routing
+from playhead.worker import logs, sdk_routing
 from playhead.worker.client import EngineClient
 from playhead.worker.counters import RoomCounters
 from playhead.worker.engine_process import LOAD_S, EngineProcess
@@ -38,6 +38,7 @@ from playhead.worker.http.prometheus import (
     engine_exposition,
     worker_exposition,
 )
+from playhead.worker.interpreter import search_garbage, settle
 from playhead.worker.permissions import read_policy
 from playhead.worker.session import RoomSession
 from playhead.worker.socket_carrier import SocketCarrier
@@ -183,6 +184,8 @@ class WorkerApp:
         process.userdata["counters"] = self.counters
 
     def _note_registered(self) -> None:
+        if not self._registered and self._engine_process is None:
+            settle()  # all is loaded and no room was given yet; job processes do it themselves
         self._registered = True
 
     async def _on_request(self, request: JobRequest) -> None:
@@ -232,13 +235,14 @@ class WorkerApp:
         running = asyncio.create_task(self._server.run())
         stopping = asyncio.create_task(self._stop.wait())
         watching = asyncio.create_task(self._engine_lost())
+        tidying = asyncio.create_task(_tidy(self.client))
         await asyncio.wait({running, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
         failed = not stopping.done()
         if failed:
             leave_within(CLOSE_S)
         else:
             await self._drain()
-        for task in (stopping, watching):
+        for task in (stopping, watching, tidying):
             task.cancel()
         await _within(CLOSE_S, self._server.aclose())
         if running.done() and not running.cancelled() and (failure := running.exception()):
@@ -279,6 +283,7 @@ class WorkerApp:
 
 def _dial_engine(path: Path, rooms: RoomOptions, process: JobProcess) -> None:
     """Prepare a job process: its own SDK client and its own connection to the engine."""
+    logs.quote_nothing()
     sdk_routing.touch()
     if rooms.routing:
         sdk_routing.install()
@@ -286,6 +291,7 @@ def _dial_engine(path: Path, rooms: RoomOptions, process: JobProcess) -> None:
     client.start()
     process.userdata["client"] = client
     process.userdata["counters"] = RoomCounters()
+    settle()
 
 
 async def _enter_room(options: RoomOptions, context: JobContext) -> None:
@@ -304,6 +310,9 @@ async def _enter_room(options: RoomOptions, context: JobContext) -> None:
     )
     await context.connect(auto_subscribe=AutoSubscribe.SUBSCRIBE_NONE)
     serving = asyncio.create_task(session.run())
+    tasks = [serving]
+    if context.proc.executor_type is JobExecutorType.PROCESS:  # else the worker itself does it
+        tasks.append(asyncio.create_task(_tidy(shared["client"])))
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -313,10 +322,19 @@ async def _enter_room(options: RoomOptions, context: JobContext) -> None:
     serving.add_done_callback(ended)
 
     async def end() -> None:
-        serving.cancel()
-        await asyncio.wait([serving])
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     context.add_shutdown_callback(end)
+
+
+async def _tidy(client: EngineClient) -> None:
+    """Search for garbage while this process speaks to nobody; until cancelled."""
+    while True:
+        await asyncio.sleep(WATCH_S)
+        if not client.num_live:
+            search_garbage()
 
 
 async def _within(limit_s: float, work: Awaitable[None]) -> None:

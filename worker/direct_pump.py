@@ -3,8 +3,11 @@
 A queue that runs dry sends silence, so the listener hears a hole. Here nobody but this pump sends:
 10 ms frames in real time, silence included. When the engine is late inside a speech it sends
 nothing, the stream's own time stands still, and the receiver lengthens the last sound instead.
-That goes unheard up to `bridge_s`. Past it, at the end of a speech, at a cut, a pause, or where
-text is awaited, the sound fades within 5 ms and silence is sent in real time.
+That goes unheard up to `bridge_s`; all that was missed is then sent at once. A receiver that has
+lengthened a sound until it faded goes on only when it holds half of its target again, which stalls
+raise: given 40 ms at once it let silence be heard. Past `bridge_s`, at the end of a speech, at a
+cut, a pause, or where text is awaited, the sound fades within 5 ms and silence is sent, from then
+on in real time.
 
 DirectLine is the pure part: which frame goes when, and how it is booked.
 """
@@ -16,7 +19,8 @@ from collections.abc import Callable
 
 from livekit import rtc
 
-from playhead.engine.clock import PlaybackClock
+from playhead.engine.clock import Break, PlaybackClock
+from playhead.engine.receiver import MAX_BRIDGE_S
 from playhead.engine.units import SAMPLE_BYTES, SAMPLE_RATE_HZ, samples_to_s
 from playhead.worker.feed import Piece
 from playhead.worker.pcm_queue import (
@@ -30,9 +34,13 @@ from playhead.worker.pcm_queue import (
 )
 from playhead.worker.track import Source, audio_frame
 
-SLIP_S = 0.04
-"""So much lost time is made good by sending frames at once. Nine stalls of 80 ms then stretched
-the sound by 370 ms and raised the receiver's target to 140 ms; with 20 ms it was 545 and 160."""
+SLIP_S = MAX_BRIDGE_S + TICK_S
+"""Of sound that waits, so much missed time is made good by sending frames at once."""
+JITTER_S = 0.02
+"""A frame late by less is no stretch: every receiver holds a packet of this length."""
+REPORTS_S = 0.6
+"""So long after a stretch what receivers report to have concealed may be that stretch: a report
+tells of 250 ms."""
 
 _FRAME_BYTES = TICK_SAMPLES * SAMPLE_BYTES
 _FADE_BYTES = FADE_SAMPLES * SAMPLE_BYTES
@@ -47,9 +55,12 @@ class DirectLine(PcmQueue):
         self.due_s = now_s
         """When the next frame leaves if all is in time; stands still while nothing is sent."""
         self.withholding = False
+        self._behind_s = 0.0
+        """How late the last frame left."""
         self._bridge_s = 0.0
-        """How long the receiver hides that nothing comes, as it was before nothing came: what it
-        reports meanwhile tells of that very stretch."""
+        """How long the receiver hides that nothing comes, as it was before nothing came."""
+        self._told_until_s = 0.0
+        """Till then what the receiver reports may tell of the last stretch."""
         self._sounding: Line | None = None
         """The speech whose samples were the last thing sent."""
         self._last = b""
@@ -65,14 +76,21 @@ class DirectLine(PcmQueue):
         late_s = now_s - self.due_s
         if late_s < 0.0:
             return None
-        if not self.withholding:
+        if not self._is_told_of_it(now_s):
             self._bridge_s = bridge_s
         gives_up = late_s >= self._bridge_s
-        self.withholding = self._is_dry() and not gives_up
+        is_dry = self._is_dry()
+        self.withholding = is_dry and not gives_up
         if self.withholding:
             return None
         hidden = late_s <= self._bridge_s + TICK_S
-        start_s = max(self.due_s, now_s - SLIP_S)
+        start_s = now_s if is_dry else max(self.due_s, now_s - SLIP_S)
+        missed_s, self._behind_s = late_s - self._behind_s, now_s - start_s
+        if hidden and not is_dry and missed_s > JITTER_S and self._sounding is not None:
+            clock = self._sounding.clock
+            clock.stretches.append(Break(clock.pushed_samples, missed_s))
+            if now_s >= self._told_until_s:
+                self._told_until_s = now_s + REPORTS_S
         silent_before = self._sounding is None
         pcm = self._tail[:_FRAME_BYTES]
         self._tail = self._tail[_FRAME_BYTES:]
@@ -84,14 +102,14 @@ class DirectLine(PcmQueue):
             self._tail = pcm[_FRAME_BYTES:]
             pcm = pcm[:_FRAME_BYTES].ljust(_FRAME_BYTES, b"\0")
         self.due_s = start_s + TICK_S
-        began = self._sounding is not None and (silent_before or late_s > SLIP_S)
+        began = self._sounding is not None and (silent_before or missed_s > JITTER_S)
         return Piece(pcm, restart=began)
 
     def bridge_left_s(self, now_s: float, bridge_s: float) -> float:
         """Return how much longer nothing may be sent; 0 in silence."""
         if self._sounding is None:
             return 0.0
-        whole_s = self._bridge_s if self.withholding else bridge_s
+        whole_s = self._bridge_s if self._is_told_of_it(now_s) else bridge_s
         return max(whole_s - max(now_s - self.due_s, 0.0), 0.0)
 
     def clear(self, now_s: float) -> None:
@@ -117,6 +135,10 @@ class DirectLine(PcmQueue):
         """A speech counts until its last frame has left."""
         sounding = [self._sounding.clock] if self._sounding is not None else []
         return list(dict.fromkeys(sounding + super()._clocks()))
+
+    def _is_told_of_it(self, now_s: float) -> bool:
+        """Say whether the sound that a receiver reports to have missed may be what we withheld."""
+        return self.withholding or now_s < self._told_until_s
 
     def _is_dry(self) -> bool:
         """Say whether a speech that sounds has no frame ready and owes one."""

@@ -25,6 +25,7 @@ from playhead.engine.errors import CheckpointError, ConfigError, PlayheadError
 from playhead.engine.models.config import ModelConfig, read_config
 from playhead.engine.profile import Profile, load_profile
 from playhead.worker.bench.checkpoint import SHAPES, shape_config
+from playhead.worker.engine_process import SOCKET_NAME, socket_folder
 
 FORCED_BYTES = 16 << 30
 """Memory of a GPU that is only assumed (`--capability` where there is none)."""
@@ -326,12 +327,12 @@ def _permissions(profile: Profile) -> Iterator[Check]:
     """Try what the engine's process does: a private socket, compiled kernels, many files."""
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="playhead-") as folder,
+            socket_folder() as folder,
             socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as local,
         ):
-            local.bind(str(Path(folder) / "engine.sock"))
-        yield Check("private socket", True, tempfile.gettempdir())
-    except OSError as error:
+            local.bind(str(Path(folder) / SOCKET_NAME))
+        yield Check("private socket", True, str(Path(folder).parent))
+    except (ConfigError, OSError) as error:
         advice = "set TMPDIR to a short path you may write to"
         yield Check("private socket", False, f"{tempfile.gettempdir()}: {error}", advice)
     cache = Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton")

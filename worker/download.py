@@ -1,7 +1,7 @@
 """`playhead download`: fetch a checkpoint from the Hub, check it, and note its tensors' hashes.
 
-A lost connection is taken up again where it broke; files that are complete are never fetched twice
-and are used without a network. A file cut off by the end of the process begins anew.
+A download that broke off is taken up again where it stood, by this process or a later one; whole
+files are never fetched twice and are used without a network.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Fetch, check, print the folder; return the exit code. Raises CheckpointError."""
     from playhead.engine.models.census import checkpoint_findings  # torch: slow to import
     from playhead.engine.models.config import read_config
-    from playhead.engine.models.hashes import hub_findings, write_hashes
+    from playhead.engine.models.hashes import hub_damaged, write_hashes
     from playhead.engine.models.loader import locate_checkpoint
 
     name = SHORT_NAMES.get(args.model.lower(), args.model)
@@ -40,11 +40,21 @@ def run(args: argparse.Namespace) -> int:
         raise CheckpointError(f"{name} is a folder already; playhead verify checks it")
     folder = locate_checkpoint(name, args.revision, args.offline, args.token)
     config = read_config(folder)
-    found = checkpoint_findings(folder, config) + hub_findings(folder)
+    damaged = hub_damaged(folder)
+    for path in damaged:
+        print(f"wrong: {path} is not the file of the Hub: its SHA-256 differs; removed")
+        path.resolve().unlink()
+        path.unlink()
+    if damaged:
+        raise CheckpointError(f"{name}: {len(damaged)} files were damaged; run the command again")
+    found = checkpoint_findings(folder, config)
     for finding in found:
         print(f"wrong: {finding}")
     if found:
-        raise CheckpointError(f"{name}: {len(found)} findings; delete {folder} and fetch again")
+        raise CheckpointError(
+            f"{name}: {len(found)} findings; revision {folder.name} is not the checkpoint that its "
+            "config.json describes, take another revision"
+        )
     write_hashes(folder)
     print(f"{name}: {config.kind}, {config.size_label}, revision {folder.name}")
     print(folder)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from playhead.engine.errors import ConfigError, TransportError
-from playhead.worker.engine_server import EngineServer
+from playhead.worker.engine_server import EngineServer, check_length
 from playhead.worker.interpreter import settle
 from playhead.worker.supervisor import EXIT_USAGE, Supervisor
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
@@ -24,6 +24,9 @@ LOAD_S = 600.0
 """How long the first start may take: weights, compilation, graph capture."""
 STOP_S = 15.0
 WAIT_S = 0.05
+SOCKET_NAME = "engine.sock"
+SHORT_FOLDER = "/tmp"
+"""Where the socket's private folder goes if the system's own place has too long a path."""
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
@@ -49,14 +52,8 @@ class EngineProcess:
 
         Raises ConfigError where no folder can be made.
         """
-        try:
-            self._folder = tempfile.TemporaryDirectory(prefix="playhead-")  # mode 0700
-        except OSError as error:
-            raise ConfigError(
-                f"no folder for the engine's socket: {error.strerror or error}; free some space, "
-                "or name a folder that can be written in TMPDIR"
-            ) from None
-        self.path = Path(self._folder.name) / "engine.sock"
+        self._folder = socket_folder()
+        self.path = Path(self._folder.name) / SOCKET_NAME
         command = [] if gpu is None else ["env", f"CUDA_VISIBLE_DEVICES={gpu}"]
         command += [sys.executable, "-m", "playhead.worker.cli", "engine"]
         command += ["--socket", str(self.path), "--profile", profile]
@@ -94,6 +91,30 @@ class EngineProcess:
 
     def _run(self) -> None:
         self.exit_code = self._supervisor.run(forward_signals=False)
+
+
+def socket_folder(short_folder: str = SHORT_FOLDER) -> "tempfile.TemporaryDirectory[str]":
+    """Make a private folder, mode 0700, whose path leaves room for a socket's name.
+
+    It is made in `short_folder` where the system's own place (TMPDIR) is too deep. Raises
+    ConfigError where no folder can be made.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="playhead-")
+    except OSError as error:
+        raise ConfigError(
+            f"no folder for the engine's socket: {error.strerror or error}; free some space, "
+            "or name a folder that can be written in TMPDIR"
+        ) from None
+    try:
+        check_length(Path(folder.name) / SOCKET_NAME)
+    except ConfigError as too_long:
+        folder.cleanup()
+        try:
+            return tempfile.TemporaryDirectory(prefix="playhead-", dir=short_folder)
+        except OSError:
+            raise too_long from None
+    return folder
 
 
 def run_engine(model: str | None, profile: str, socket: Path, trace: Path | None = None) -> int:

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,6 +44,8 @@ MAX_UNSENT_BYTES = 32 << 20
 SEND_BUFFER_BYTES = 4 << 20
 """A batch for 64 streams is half a megabyte and should leave in one piece. The system gives as much
 of this as it allows."""
+MAX_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+"""Longest path of a Unix socket: unix(7) and unix(4), less the byte that ends it."""
 COMMANDS = get_args(Command)
 
 
@@ -63,6 +66,7 @@ class EngineServer:
 
     async def serve(self, on_ready: Callable[[], None]) -> None:
         """Start the engine, serve until `stop` or the engine is lost (TransportError)."""
+        check_length(self._path)
         check_private(self._path)
         loop = asyncio.get_running_loop()
 
@@ -235,6 +239,16 @@ def starters_first(results: list[Result]) -> list[Result]:
     if not starters:
         return results
     return sorted(results, key=lambda result: result.request_id not in starters)
+
+
+def check_length(path: Path) -> None:
+    """Refuse a path that no socket can have; raises ConfigError."""
+    num_bytes = len(os.fsencode(path))
+    if num_bytes > MAX_PATH_BYTES:
+        raise ConfigError(
+            f"the socket's path has {num_bytes} bytes, this system takes {MAX_PATH_BYTES}: {path}; "
+            "choose a shorter one, or name a folder with a short path in TMPDIR"
+        )
 
 
 def check_private(path: Path) -> None:

@@ -29,6 +29,10 @@ PIECE_S = 0.08
 """The native queue is refilled once it has room for this much."""
 TAIL_S = 0.015
 """With less than this left in the native queue, the kept back end goes out faded."""
+START_S = 0.045
+"""A speech begins with so much at least. The trim leaves 25 to 35 ms of a tenth of first chunks and
+the second comes 16 to 20 ms later (one stream, two cores): by then the kept back end would be due.
+"""
 HANDOVER_S = (0.000001, 0.001)
 """Shortest and longest way of a piece into the native queue: whether it meets a tick in between
 nobody can say."""
@@ -118,6 +122,8 @@ class FeedLine(PcmQueue):
         """Return when `take` may give something next; None: only after a push or resume."""
         if self.held or not self._lines or not self._lines[0].pcm:
             return None
+        if self._too_short(self._lines[0]):
+            return None
         if self._exit_s(now_s) is None:
             return self._next_tick_s(now_s) + PAST_TICK_S
         line = self._lines[0]
@@ -156,11 +162,19 @@ class FeedLine(PcmQueue):
     def _clocks(self) -> list[PlaybackClock]:
         return list(dict.fromkeys([piece.clock for piece in self._sent] + super()._clocks()))
 
+    def _too_short(self, line: Line) -> bool:
+        """Return whether a speech waits for more before it begins: a trim may leave it little."""
+        if line.clock.pushed_samples or line.sealed or line.starved:
+            return False
+        return line.num_samples < s_to_samples(START_S)
+
     def _kept_back(self, line: Line) -> int:
         return 0 if line.sealed or line.starved else FADE_SAMPLES
 
     def _allowed(self, line: Line, now_s: float) -> int:
         """Return how many samples of the line may go now."""
+        if self._too_short(line):
+            return 0
         queued_s = max(self._dry_s - now_s, 0.0)
         free = line.num_samples - self._kept_back(line)
         if free <= 0:

@@ -1,14 +1,16 @@
-"""Routing of audio capture completions inside the LiveKit SDK; the one user of its private parts.
+"""Routing of audio inside the LiveKit SDK; the one user of its private parts.
 
 The SDK hands every completed capture to every subscriber in the process, under the GIL: N rooms
 cost N squared wake-ups, and 10 rooms in one process already miss deadlines. Here a completion
-goes only to the capture that waits for it (measured: 40 rooms, no miss). Known SDK versions only;
-`install` says whether it applied, and without it everything works, for fewer rooms.
+goes only to the capture that waits for it (measured: 40 rooms, no miss), and a received frame only
+to its own stream (ten streams: 8 instead of 40 % of a core). Known SDK versions only; `install`
+says whether it applied, and without it everything works, for fewer rooms.
 """
 
 import asyncio
 import logging
 import threading
+from typing import Any
 
 from livekit import rtc
 from livekit.rtc import _ffi_client as ffi
@@ -23,6 +25,7 @@ _waiting: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[str]]] = {}
 _early: dict[int, str] = {}
 """Errors ("" is none) of captures that completed before their caller could wait."""
 _fan_out = ffi.FfiQueue.put
+_own_stream = rtc.AudioStream._create_owned_stream
 
 
 def touch() -> None:
@@ -31,16 +34,17 @@ def touch() -> None:
 
 
 def install() -> bool:
-    """Route completions if this SDK version is known; call in main, before any room exists."""
+    """Route audio if this SDK version is known; call in main, before any room exists."""
     if rtc.__version__ not in KNOWN_VERSIONS:
         logger.warning(
-            "capture routing is off: SDK version %s is not among %s",
+            "audio routing is off: SDK version %s is not among %s",
             rtc.__version__,
             ", ".join(sorted(KNOWN_VERSIONS)),
         )
         return False
     ffi.FfiQueue.put = _put  # type: ignore[method-assign,assignment]
     rtc.AudioSource.capture_frame = _capture_frame  # type: ignore[method-assign]
+    rtc.AudioStream._create_owned_stream = _create_owned_stream  # type: ignore[method-assign]
     return True
 
 
@@ -102,3 +106,19 @@ def _account(source: rtc.AudioSource, frame: rtc.AudioFrame) -> None:
     if source._join_fut is None:
         source._join_fut = source._loop.create_future()
     source._join_handle = source._loop.call_later(source._q_size, source._release_waiter)
+
+
+def _create_owned_stream(self: rtc.AudioStream) -> Any:
+    """Stand in for AudioStream._create_owned_stream: its queue gets its own frames."""
+    owned, queue = _own_stream(self), ffi.FfiClient.instance.queue
+
+    def is_own(event: ffi_pb2.FfiEvent) -> bool:
+        found: bool = event.audio_stream_event.stream_handle == owned.handle.id
+        return found
+
+    with queue._lock:
+        queue._subscribers[:] = [
+            (each, loop, is_own if each is self._ffi_queue else wanted)
+            for each, loop, wanted in queue._subscribers
+        ]
+    return owned

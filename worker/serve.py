@@ -109,7 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
     add_record(parser)
     _add_edges(parser)
     _add_security(parser)
-    keys = tuple(key for key in env.get("PLAYHEAD_API_KEYS", "").split(",") if key)
+    given = map(str.strip, env.get("PLAYHEAD_API_KEYS", "").split(","))  # a file's end comes along
+    keys = tuple(key for key in given if key)
     parser.set_defaults(api_keys=keys)
 
 
@@ -198,8 +199,8 @@ def options_of(args: argparse.Namespace) -> ServeOptions:
             f"--host {args.host} lets other machines in and there is no key; give --keys FILE, "
             "or --allow-anonymous behind a proxy that asks for one"
         )
-    if not all(limit > 0 for limit in (http.max_chars, http.idle_s, http.stall_s)):  # nan is not
-        raise ConfigError("--max-chars, --idle-s and --stall-s must be above 0")
+    if not args.drain_s >= 0:  # nan is not
+        raise ConfigError(f"--drain-s {args.drain_s:g}; allowed is 0 or more")
     if not 0 <= args.port < 1 << 16:
         raise ConfigError(f"--port {args.port}; allowed are 0 (a free one) to 65535")
     gpus = num_gpus() if args.gpus else 0

@@ -166,7 +166,11 @@ def _hash_line(folder: Path) -> Line:
             "hashes", "skip", "nothing to compare with: a swapped tensor would not be noticed; "
             "playhead download notes hashes, --record those of a folder you trust",
         )  # fmt: skip
-    findings = hashes.hub_findings(folder) + (hashes.list_findings(folder) if listed else [])
+    findings = [
+        f"{path} is not the file of the Hub: its SHA-256 differs"
+        for path in hashes.hub_damaged(folder)
+    ]
+    findings += hashes.list_findings(folder) if listed else []
     sources = ["the Hub's"] * bool(from_hub) + ["the list beside it"] * listed
     return _judged("hashes", findings, f"equal to {' and '.join(sources)}")
 

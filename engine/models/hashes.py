@@ -14,7 +14,7 @@ from playhead.engine.errors import CheckpointError
 from playhead.engine.models.census import SPEECH_FOLDER, read_header, weight_files
 
 LIST_NAME = "playhead-hashes.json"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOCK_BYTES = 1 << 22
 
 
@@ -69,10 +69,10 @@ def list_findings(folder: Path) -> list[str]:
 def hub_files(folder: Path) -> list[Path]:
     """Return the weight files whose SHA-256 the Hub's cache tells by the file they point to."""
     files = [*weight_files(folder), *weight_files(folder / SPEECH_FOLDER)]
-    return [path for path in files if path.is_symlink() and _SHA256.fullmatch(path.resolve().name)]
+    return [path for path in files if path.is_symlink() and SHA256.fullmatch(path.resolve().name)]
 
 
-def hub_findings(folder: Path) -> list[str]:
+def hub_damaged(folder: Path) -> list[Path]:
     """Return the files that are not what the Hub sent."""
     wrong = []
     for path in hub_files(folder):
@@ -80,7 +80,7 @@ def hub_findings(folder: Path) -> list[str]:
         with path.open("rb") as file:
             _feed(digest, file, 0, path.stat().st_size)
         if digest.hexdigest() != path.resolve().name:
-            wrong.append(f"{path} is not the file of the Hub: its SHA-256 differs")
+            wrong.append(path)
     return wrong
 
 

@@ -6,6 +6,8 @@ shape or cut off raises CheckpointError with its name, what was found and what i
 
 import functools
 import hashlib
+import logging
+import math
 from pathlib import Path
 
 import torch
@@ -23,16 +25,28 @@ from playhead.engine.models.config import (
     ResolvedSampling,
     read_config,
 )
+from playhead.engine.models.hub import fetch_weights
 from playhead.engine.models.speaker_encoder import PREFIX as SPEAKER
 from playhead.engine.models.speaker_encoder import SpeakerEncoder, speaker_shapes
 from playhead.engine.models.speech_encoder import PREFIX as ENCODER
 from playhead.engine.models.speech_encoder import SpeechEncoder, speech_encoder_shapes
 from playhead.engine.models.talker import Talker, talker_shapes
 
+log = logging.getLogger(__name__)
+
 _MAIN_UNREAD = (SPEAKER,)
 _CODEC_UNREAD = (ENCODER, *UNREAD)
 """Known tensors that speaking does not need: only cloning reads a reference."""
 _FILES = ["*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"]
+
+SLOW_ON_CPU = 300_000_000
+"""Values of talker and code predictor; the latter's are read 15 times for each frame of 80 ms."""
+
+
+def is_slow_on_cpu(config: ModelConfig) -> bool:
+    """Tell whether a CPU makes speech far slower than it is spoken."""
+    shapes = talker_shapes(config) | code_predictor_shapes(config)
+    return sum(map(math.prod, shapes.values())) > SLOW_ON_CPU
 
 
 class Model:
@@ -65,6 +79,11 @@ class Model:
 
     @functools.cached_property
     def _frame_models(self) -> tuple[Talker, CodePredictor]:
+        if self.device.type == "cpu" and is_slow_on_cpu(self.config):
+            log.warning(
+                "%s runs on a CPU: speech will come far slower than it is spoken, for files alone; "
+                "a GPU or the embedded voice keeps up", self.config.size_label or self.folder.name
+            )  # fmt: skip
         with torch.inference_mode():
             weights = self.main_weights()
             return Talker(self.config, weights), CodePredictor(self.config, weights)
@@ -176,7 +195,8 @@ def locate_checkpoint(
 ) -> Path:
     """Return the folder of a checkpoint, fetched from the Hub unless it is there; CheckpointError.
 
-    Complete files are never fetched twice; `local_files_only` uses what was fetched before.
+    A download that was broken off goes on where it stood, and whole files are never fetched twice;
+    `local_files_only` uses what was fetched before.
     """
     folder = Path(path_or_repo).expanduser()
     if folder.is_dir():
@@ -191,6 +211,8 @@ def locate_checkpoint(
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
+        if not local_files_only:
+            fetch_weights(name, revision, token)
         return Path(
             snapshot_download(
                 name,

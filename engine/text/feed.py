@@ -255,11 +255,12 @@ class TextFeed:
         ids = [self._rows.popleft() for _ in range(num_rows)]
         self._segment_rows += num_rows
         # The last unit known stays: whether the segment ends behind it depends on what comes.
+        far = self._filled(segment_frame + most, self._segment_rows + most) > SEGMENT_FILL
         while not (self._rows or self._closing) and len(self._units) > 1:
             unit, at = self._units[0], len(ids)
             rows = self._segment_rows + len(unit.token_ids)
             fits = unit.token_ids and at + len(unit.token_ids) <= most
-            if not fits or self._closes(unit, segment_frame + at, rows):
+            if not fits or (far and self._closes(unit, segment_frame + at, rows)):
                 break
             self._ahead.append((frame + at, self._units.popleft()))
             self._segment_rows = rows
@@ -367,27 +368,31 @@ class TextFeed:
 
     def _closes(self, unit: TextUnit, segment_frame: int, num_rows: int) -> bool:
         """Return whether the segment closes behind a unit that fills it to `num_rows`."""
-        filled = max(segment_frame, num_rows * self._traits.frames_per_row) / self._segment_limit
-        return filled > (SEGMENT_FILL if unit.sentence_end else HARD_FILL)
+        full = SEGMENT_FILL if unit.sentence_end else HARD_FILL
+        return self._filled(segment_frame, num_rows) > full
+
+    def _filled(self, segment_frame: int, num_rows: int) -> float:
+        """Return the share of a segment's frames that its frames so far or its text take."""
+        return max(segment_frame, num_rows * self._traits.frames_per_row) / self._segment_limit
 
     def _time_word(self, unit: TextUnit, frame: float) -> None:
         """Set a unit's times: exact rows where the front end tells them, else rows' mean pace."""
-        traits = self._traits
-        if not unit.token_ids:
-            start_s = end_s = self._last_end_s
+        traits, num_rows, last_s = self._traits, len(unit.token_ids), self._last_end_s
+        if not num_rows:
+            start_s = end_s = last_s
         elif unit.word_rows is not None:
             start_s = (frame + unit.word_rows[0]) * FRAME_S
             end_s = (frame + unit.word_rows[1]) * FRAME_S
         elif traits.in_step:
             start_s = frame * FRAME_S
-            end_s = start_s + len(unit.token_ids) * FRAME_S
+            end_s = start_s + num_rows * FRAME_S
         else:
-            start_s = max(frame * FRAME_S, self._last_end_s)
-            end_s = start_s + len(unit.token_ids) * traits.frames_per_row * FRAME_S
-        start_s = max(start_s, self._last_end_s)
-        self._last_end_s = max(end_s, start_s)
+            start_s = max(frame * FRAME_S, last_s)
+            end_s = start_s + num_rows * traits.frames_per_row * FRAME_S
+        start_s = max(start_s, last_s)
+        end_s = self._last_end_s = max(end_s, start_s)
         if unit.text:
-            self._words.append(Word(unit.text, start_s, self._last_end_s))
+            self._words.append(Word(unit.text, start_s, end_s))
 
 
 def _has_words(text: str) -> bool:

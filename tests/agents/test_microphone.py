@@ -13,11 +13,14 @@ from livekit import api
 from livekit.agents import llm
 from livekit.plugins import playhead
 
+from playhead.engine.messages import Pcm, Words
 from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.worker.demo.align import align
 from playhead.worker.demo.asr import edit_distance, spoken_words
 from playhead.worker.demo.page import CallerPage
 from playhead.worker.demo.parts import client_bundle, node_modules
 from playhead.worker.demo.server import Access
+from playhead.worker.heard import heard_text
 from tests.agents.conftest import RealEngine
 from tests.agents.ears import WhisperSTT
 from tests.agents.fakes import ScriptedLLM
@@ -39,7 +42,11 @@ LONG = (
     "people walk there after work. In summer a band plays music near the water. Children swim "
     "until the evening. In winter the hills are white and the schools close early. "
 )
-ANSWER = "It is seven in the evening."
+ANSWER = "It is almost time for breakfast."
+"""Of fifteen that were tried, the recogniser understands this best: one word wrong with two of 60
+seeds, none with the one in use, nor in 40 copies of it changed as a link may."""
+LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
+"""Kept before the first loud sample of the second answer: a soft beginning is part of it."""
 
 
 class Memory(ScriptedLLM):
@@ -107,28 +114,35 @@ async def test_a_caller_is_answered_talks_over_the_answer_and_is_answered_again(
         playhead.use_engine(None)
     result = json.loads((tmp_path / "heard.json").read_text())
     pcm = np.frombuffer(base64.b64decode(result["pcm"]), np.int16)
-    check(model, ears, pcm, result["talkAtS"])
+    check(model, ears, pcm[int(result["talkAtS"] * SAMPLE_RATE_HZ) :], real_engine)
     captions = "".join(result["captions"].split())
     for text in (voice_bot.GREETING, LONG.split(".")[0], ANSWER.split(" ", 1)[1]):
         assert "".join(text.split()) in captions, result["captions"]
 
 
-def check(model: Memory, ears: WhisperSTT, pcm: np.ndarray, talk_at_s: float) -> None:
+def check(model: Memory, ears: WhisperSTT, speech: np.ndarray, engine: RealEngine) -> None:
     """The second turn began while the first answer was spoken, and knew how far it was heard."""
     assert len(model.kept) == 2, (model.kept, ears.heard)
     first, second = model.kept
     assert "town" in first[-1][1].lower() and "time" in second[-1][1].lower()
     (kept,) = [text for role, text, cut in second if role == "assistant" and cut]
     assert LONG.startswith(kept) and len(kept.split()) > 5
-    speech = pcm[int(talk_at_s * SAMPLE_RATE_HZ) :]
     answered, rest = split_at_silence(speech)
-    heard = spoken_words(transcriber().transcribe(answered))
-    said = spoken_words(LONG)
-    distances = [edit_distance(said[:num], heard) for num in range(len(said))]
-    num_heard = int(np.argmin(distances))
-    assert abs(num_heard - len(spoken_words(kept))) <= 1, (kept, heard)
+    assert abs(num_heard(engine, answered) - len(kept.split())) <= 1, kept
     last = spoken_words(transcriber().transcribe(rest))
     assert edit_distance(spoken_words(ANSWER), last) <= 1, last
+
+
+def num_heard(engine: RealEngine, answered: np.ndarray) -> int:
+    """Count the words of the first answer that are in a recording, by the engine's own samples."""
+    results = engine.carrier.results
+    begun = {r.request_id: r.words[0].text for r in reversed(results) if isinstance(r, Words)}
+    (told,) = [request_id for request_id, word in begun.items() if LONG.startswith(word)]
+    words = [w for r in results if isinstance(r, Words) and r.request_id == told for w in r.words]
+    made = [r.pcm for r in results if isinstance(r, Pcm) and r.request_id == told]
+    found = align(np.frombuffer(b"".join(made), "<i2"), answered)
+    offset_s = [piece.offset_s for piece in found.pieces if piece.offset_s is not None][-1]
+    return len(heard_text(words, len(answered) / SAMPLE_RATE_HZ - offset_s).split())
 
 
 def split_at_silence(speech: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,4 +153,4 @@ def split_at_silence(speech: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     gap = int(np.argmax(np.diff(edges)))
     start, end = int(edges[gap] + 1) * block, int(edges[gap + 1]) * block
     assert end - start > SAMPLE_RATE_HZ // 2, "the agent never fell silent"
-    return speech[:start], speech[end:]
+    return speech[:start], speech[end - LEAD_SAMPLES :]

@@ -1,8 +1,11 @@
-"""Cluster: two LiveKit nodes on one Redis, three workers; rolling drain, killed worker and node.
+"""Cluster: two LiveKit nodes on one Redis, three workers, two watchers; a rolling drain, a killed
+worker, a killed node.
 
     python -m tests.bench.cluster
 
-Everything runs on this machine. Writes `drain_lost_calls`, `redispatch_s` and how calls spread.
+Everything runs on this machine. A call that comes while every worker says that it is full gets none
+from the server, which asks once: the watchers, which are part of every deployment, send one later.
+Writes `drain_lost_calls`, `redispatch_s`, how calls spread, and which came by a watcher.
 """
 
 import argparse
@@ -32,7 +35,11 @@ from tests.bench.result import write_result
 from tests.worker.people import Person
 
 START_S = 120.0
+WATCHERS = 2
+SENT = "a new one was asked for"
+"""What a watcher says of a room it sent a worker."""
 SAID = "One moment, please."
+ENDS = ("finished", "interrupted", "error")
 PATIENCE_S = 120.0
 """How long a caller asks a busy engine again; the two cores here also start the new workers."""
 
@@ -143,6 +150,7 @@ class Cluster:
         self.folder = folder
         self.nodes: list[Node] = []
         self.workers: list[ClusterWorker] = []
+        self.watchers: list[subprocess.Popen[bytes]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
     async def start(self, nodes: int, workers: int) -> None:
@@ -157,8 +165,22 @@ class Cluster:
             self.nodes[-1].start()
         for node in self.nodes:
             await until(lambda node=node: node.answers, f"node {node.number}")
+        for number in range(WATCHERS):
+            env = self.nodes[number % nodes].access.environment()
+            command = [sys.executable, "-P", "-m", "playhead.worker.cli", "watch"]
+            self.watchers.append(start(command, self.watcher_log(number), **env))
         for _ in range(workers):
             await self.add_worker()
+
+    def watcher_log(self, number: int) -> Path:
+        """Return where a watcher writes."""
+        return self.folder / f"watch{number}.log"
+
+    @property
+    def num_sent(self) -> int:
+        """Rooms that a watcher sent a worker."""
+        logs = [self.watcher_log(number) for number in range(WATCHERS)]
+        return sum(log.read_text().count(SENT) for log in logs)
 
     async def add_worker(self) -> ClusterWorker:
         """Start one more worker, on the nodes in turn."""
@@ -170,10 +192,17 @@ class Cluster:
         await until(lambda: worker.registered, worker.name)
         return worker
 
+    def end_watchers(self) -> None:
+        """End the watchers as their operator does."""
+        for process in self.watchers:
+            process.terminate()
+            assert process.wait(20) == 0
+
     def stop(self) -> None:
         """End every process."""
         nodes = [node.process for node in self.nodes if node.process is not None]
-        everything = [*(worker.process for worker in self.workers), *nodes, *self._processes]
+        everything = [*(worker.process for worker in self.workers), *nodes]
+        everything += [*self.watchers, *self._processes]
         for process in everything:
             process.kill()
             process.wait()
@@ -206,24 +235,39 @@ class Asked:
 
     busy: int = 0
     """Answers that told to ask again; the caller did, and lost nothing."""
+    died: int = 0
+    """Times the worker died under the sentence; the caller was told and said it to the next one."""
+
+
+async def told_end(person: Person, request_id: str) -> dict[str, Any]:
+    """Have the sentence said once; return its end, or the event of its worker's death."""
+    worker, deaths = person.worker, len(person.of("", "error"))
+    await person.say(SAID, request_id)
+    await person.until(
+        lambda: person.of(request_id, *ENDS) or person.of("", "error")[deaths:], limit_s=60
+    )
+    for end in person.of(request_id, *ENDS):
+        return end
+    await person.until(lambda: person.worker != worker, limit_s=60)
+    return person.of("", "error")[deaths]
 
 
 async def heard(person: Person, name: str, asked: Asked) -> bool:
-    """Have a sentence said; a busy engine is asked again when it said, as every client does."""
+    """Have a sentence said; what a busy engine or a dead worker did not say is asked for again."""
     deadline_s = time.monotonic() + PATIENCE_S
     for attempt in itertools.count():
-        request_id = f"{name}-{attempt}"
-        await person.say(SAID, request_id)
         try:
-            end = await person.end_of(request_id, limit_s=60)
+            end = await told_end(person, f"{name}-{attempt}")
         except AssertionError:
             return False
-        if end.get("code") != "busy":
+        code = end.get("code")
+        if code not in ("busy", "worker_lost"):
             return bool(end["type"] == "finished" and end["heard_text"] == SAID)
         if time.monotonic() > deadline_s:
             return False
-        asked.busy += 1
-        await asyncio.sleep(end["retry_s"])
+        asked.busy += code == "busy"
+        asked.died += code == "worker_lost"
+        await asyncio.sleep(end.get("retry_s", 0))
     raise AssertionError
 
 
@@ -264,8 +308,9 @@ async def rolling_drain(cluster: Cluster, calls: int, turns: int) -> dict[str, f
         assert worker.process.returncode == 0, worker.log[-2000:]
     spread = [worker.num_jobs for worker in old]
     return {
-        "drain_lost_calls": float(kept.count(False)),
+        "drain_lost_calls": float(kept.count(False) + asked.died),
         "drain_calls": float(calls),
+        "drain_calls_by_watcher": float(cluster.num_sent),
         "drain_busy_answers": float(asked.busy),
         "spread_fewest_calls": float(min(spread)),
         "spread_most_calls": float(max(spread)),
@@ -274,35 +319,27 @@ async def rolling_drain(cluster: Cluster, calls: int, turns: int) -> dict[str, f
 
 async def redispatch_s(cluster: Cluster) -> float:
     """Kill a worker in the middle of a sentence; return when its room has another one."""
-    env = cluster.nodes[0].access.environment()
-    command = [sys.executable, "-P", "-m", "playhead.worker.cli", "watch"]
-    watching = [start(command, cluster.folder / f"watch{n}.log", **env) for n in range(2)]
-    try:
-        before = {worker.name: worker.num_jobs for worker in cluster.workers}
-        async with Person(cluster.nodes[1].access, "killed", "caller") as person:
-            await person.until(lambda: person.worker, 60)
-            first = person.worker
-            (victim,) = [
-                worker
-                for worker in cluster.workers
-                if worker.process.poll() is None and worker.num_jobs > before[worker.name]
-            ]
-            await person.say(SAID * 8, "lost")
-            await person.told("lost", "started")
-            victim.process.kill()
-            killed_s = time.monotonic()
-            await person.until(lambda: person.worker != first, 60)
-            took_s = time.monotonic() - killed_s
-            assert await heard(person, "again", Asked())
-            return took_s
-    finally:
-        for process in watching:
-            process.terminate()
-            assert process.wait(20) == 0
+    before = {worker.name: worker.num_jobs for worker in cluster.workers}
+    async with Person(cluster.nodes[1].access, "killed", "caller") as person:
+        await person.until(lambda: person.worker, 60)
+        first = person.worker
+        (victim,) = [
+            worker
+            for worker in cluster.workers
+            if worker.process.poll() is None and worker.num_jobs > before[worker.name]
+        ]
+        await person.say(SAID * 8, "lost")
+        await person.told("lost", "started")
+        victim.process.kill()
+        killed_s = time.monotonic()
+        await person.until(lambda: person.worker != first, 60)
+        took_s = time.monotonic() - killed_s
+        assert await heard(person, "again", Asked())
+        return took_s
 
 
 async def killed_node(cluster: Cluster) -> float:
-    """Kill a node under a caller; return when its room is served again through the other one."""
+    """Kill a node under a caller; return when it has heard a sentence through the other one."""
     node, other = cluster.nodes[0], cluster.nodes[1]
     lost = Person(node.access, "node-lost", "caller")
     await lost.room.connect(node.access.url, node.access.token("caller", "node-lost"))
@@ -320,8 +357,8 @@ async def killed_node(cluster: Cluster) -> float:
             assert time.monotonic() - killed_s < START_S, "the room never came back"
             await asyncio.sleep(1.0)
             continue
-        took_s = time.monotonic() - killed_s
         assert await heard(back, "again", Asked())
+        took_s = time.monotonic() - killed_s
         await back.leave()
         await lost.leave()
         return took_s
@@ -332,7 +369,8 @@ async def measure(nodes: int, workers: int, calls: int, turns: int) -> dict[str,
     async with running(nodes, workers) as cluster:
         found = await rolling_drain(cluster, calls, turns)
         found["redispatch_s"] = round(await redispatch_s(cluster), 2)
-        found["node_lost_served_again_s"] = round(await killed_node(cluster), 2)
+        found["node_lost_heard_again_s"] = round(await killed_node(cluster), 2)
+        cluster.end_watchers()
     return found
 
 

@@ -2,8 +2,8 @@
 
     python -m tests.bench.pumps [PART ...]      parts below; all of them without arguments
 
-    stalls      engine 20, 40, 80 ms late inside speech, a Python listener: gaps, stretched and
-                concealed time, the receiver's target and buffer, an ASR's words
+    stalls      engine 20, 40, 80 ms late inside two speeches, a Python listener: gaps of both;
+                stretched and concealed time, target, buffer and an ASR's words of the second
     chromium    the same stalls heard by a browser
     freezes     the whole process stands still for 50, 100, 200 ms while the engine is in time
     turns       first sound of turns 2 to 5 after 1, 5, 30 and 1 s of idle, with and without DTX
@@ -82,24 +82,24 @@ _rooms = itertools.count()
 
 
 async def measure_stalls(late_ms: Sequence[int], freezes: bool) -> Figures:
-    """Hear the same speech with and without stalls of each length through both pumps."""
-    speech = render_directly(PARAGRAPH, 7)
+    """Hear speech with and without stalls of each length through both pumps.
+
+    Each seed is a speech of its own, with its own places of stalls and its own calm run.
+    """
     kind, seeds = ("freezes", SEEDS[:1]) if freezes else ("stalls", SEEDS)
     figures: Figures = {}
     with LocalServer() as server:
-        for pump in PUMPS:
-            name = NAMES[pump]
+        for pump, seed in itertools.product(PUMPS, seeds):
+            name, speech = NAMES[pump], render_directly(PARAGRAPH, seed)
             calm, reports = await hear(server.access, pump, speech, {}, freezes)
             figures |= receiver_figures(f"0ms_{kind}_{name}", calm, reports)
             for length_ms in late_ms:
-                gaps, clock_gaps = 0, 0
-                for seed in seeds:
-                    plan = stall_plan(speech, [length_ms / 1000] * NUM_STALLS, seed)
-                    late, reports = await hear(server.access, pump, speech, plan, freezes)
-                    gaps += num_gaps(speech, calm.pcm, late.pcm, plan)
-                    clock_gaps += late.end_of("s")["gaps"]
-                figures[f"gaps_{length_ms}ms_{kind}_{name}"] = gaps
-                figures[f"clock_gaps_{length_ms}ms_{kind}_{name}"] = clock_gaps
+                plan = stall_plan(speech, [length_ms / 1000] * NUM_STALLS, seed)
+                late, reports = await hear(server.access, pump, speech, plan, freezes)
+                heard = num_gaps(speech, calm.pcm, late.pcm, plan)
+                for what, num in (("gaps", heard), ("clock_gaps", late.end_of("s")["gaps"])):
+                    counted = f"{what}_{length_ms}ms_{kind}_{name}"
+                    figures[counted] = figures.get(counted, 0) + num
                 figures |= receiver_figures(f"{length_ms}ms_{kind}_{name}", late, reports)
                 show(figures, f"{length_ms}ms_{kind}_{name}")
     figures[f"{kind}_each"] = NUM_STALLS * len(seeds)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from playhead.worker.demo.server import Access, free_port
 from tests.deploy.clean_root import ROOT, CleanRoot, missing
@@ -94,6 +95,37 @@ def test_a_wrong_step_is_refused() -> None:
     assert done.returncode == 2 and b"build or runtime" in done.stderr
 
 
+def as_a_pod(worker: str) -> dict[str, Any]:
+    """Return the cluster's scrape job with what its discovery would say of the worker."""
+    config = yaml.safe_load((ROOT / "deploy/prometheus.kubernetes.yml").read_text())
+    (job,) = config["scrape_configs"]
+    (sought,) = job.pop("kubernetes_sd_configs")
+    assert sought == {"role": "pod", "namespaces": {"names": ["playhead"]}}
+    host, _, port = worker.removeprefix("http://").partition(":")
+    found = {"namespace": "playhead", "pod_name": "worker-1"}
+    found |= {
+        f"pod_annotation_prometheus_io_{k}": v for k, v in (("scrape", "true"), ("port", port))
+    }
+    labels = {f"__meta_kubernetes_{name}": value for name, value in found.items()}
+    return {
+        **job,
+        "job_name": "pods",
+        "static_configs": [{"targets": [f"{host}:1"], "labels": labels}],
+    }
+
+
+def scaler_query(space_label: str, space: str, pod_label: str, pod: str) -> str:
+    """Return what the metrics adapter asks Prometheus for when the scaler asks it."""
+    (rule,) = yaml.safe_load((ROOT / "deploy/prometheus-adapter.yaml").read_text())["rules"][
+        "custom"
+    ]
+    query = str(rule["metricsQuery"]).replace("<<.Series>>", rule["name"]["as"])
+    matchers = f'{space_label}="{space}",{pod_label}=~"{pod}"'
+    query = query.replace("<<.LabelMatchers>>", matchers).replace("<<.GroupBy>>", pod_label)
+    assert "<<" not in query
+    return query
+
+
 async def test_the_worker_speaks_from_a_read_only_root(
     worker: str, livekit_server: Access, room_name: str
 ) -> None:
@@ -110,7 +142,9 @@ def test_every_dashboard_query_finds_the_workers_numbers(worker: str, tmp_path: 
     port = free_port()
     config = (ROOT / "deploy/prometheus.yml").read_text()
     config = config.replace("worker:8081", worker.removeprefix("http://")).replace("5s", "1s")
-    (tmp_path / "prometheus.yml").write_text(config)
+    jobs = yaml.safe_load(config)
+    jobs["scrape_configs"].append(as_a_pod(worker))
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(jobs))
     command = ["prometheus", f"--config.file={tmp_path}/prometheus.yml"]
     command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"]
     with (tmp_path / "log").open("wb") as out:
@@ -118,6 +152,8 @@ def test_every_dashboard_query_finds_the_workers_numbers(worker: str, tmp_path: 
     try:
         queries = [t["expr"] for panel in DASHBOARD["panels"] for t in panel["targets"]]
         assert len(queries) > 15
+        queries += ["count by (namespace, pod) (playhead_worker_load{pod='worker-1'}) == 1"]
+        queries.append(scaler_query("namespace", "playhead", "pod", "worker-1"))
         for query in queries:
             asked = urllib.parse.urlencode({"query": query})
             url = f"http://127.0.0.1:{port}/api/v1/query?{asked}"

@@ -17,11 +17,14 @@ from playhead.engine.profile import Profile
 from playhead.worker.cli import build_parser
 from playhead.worker.counters import RoomCounters
 from playhead.worker.demo.parts import SERVER_MODULE
+from playhead.worker.engine_process import STOP_S
 from playhead.worker.http.prometheus import (
     config_exposition,
     engine_exposition,
     worker_exposition,
 )
+from playhead.worker.http.websocket import CLOSE_S
+from playhead.worker.serve import SHUTDOWN_S
 from tests.toxiproxy import MODULE as TOXIPROXY_MODULE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +33,10 @@ KUBERNETES = sorted(
     path for path in (DEPLOY / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml"
 )
 SECRET = "0123456789abcdef0123456789abcdef"
+_CLOSE_S = re.search(r"^CLOSE_S = ([\d.]+)", (ROOT / "worker/app.py").read_text(), re.MULTILINE)
+assert _CLOSE_S is not None
+CLOSING_S = {"worker": float(_CLOSE_S[1]), "speech": SHUTDOWN_S + CLOSE_S + STOP_S}
+"""What may pass between the end of a drain and that of the process."""
 
 
 def tool(name: str) -> str:
@@ -142,7 +149,17 @@ def test_pods_are_restricted_and_drain_before_they_are_killed() -> None:
         ]
         grace_s = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
         drain_s = float(pod["args"][pod["args"].index("--drain-s") + 1])
-        assert grace_s > drain_s + 10
+        sleeping, pause_s = pod["lifecycle"]["preStop"]["exec"]["command"]
+        assert sleeping == "sleep"
+        assert grace_s > float(pause_s) + drain_s + CLOSING_S[name]
+
+
+def test_compose_waits_for_the_drain_and_for_what_closes_after_it() -> None:
+    worker = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["worker"]
+    minutes = re.fullmatch(r"(\d+)m", worker["stop_grace_period"])
+    assert minutes is not None
+    drain_s = build_parser().parse_args(["worker"]).drain_s
+    assert int(minutes[1]) * 60 > drain_s + CLOSING_S["worker"]
 
 
 @pytest.mark.parametrize("pod", containers(), ids=lambda pod: pod["name"])
@@ -170,7 +187,34 @@ def test_scaling_follows_a_number_the_worker_tells() -> None:
     scaler = documents(DEPLOY / "kubernetes/scaling.yaml")[0]
     (metric,) = scaler["spec"]["metrics"]
     told = worker_exposition({}, {"load": 0.5})
-    assert f"{metric['pods']['metric']['name']} 0.5\n" in told
+    name = metric["pods"]["metric"]["name"]
+    assert f"{name} 0.5\n" in told
+    (rule,) = yaml.safe_load((DEPLOY / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
+    assert rule["name"]["as"] == name and rule["seriesQuery"].startswith(f"{name}{{")
+
+
+def test_pods_are_scraped_under_the_names_that_the_scaler_asks_for() -> None:
+    (rule,) = yaml.safe_load((DEPLOY / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
+    resources = {label: each["resource"] for label, each in rule["resources"]["overrides"].items()}
+    assert resources == {"namespace": "namespace", "pod": "pod"}
+    (job,) = yaml.safe_load((DEPLOY / "prometheus.kubernetes.yml").read_text())["scrape_configs"]
+    made = {each["target_label"] for each in job["relabel_configs"] if "target_label" in each}
+    assert {*resources, "__address__"} <= made
+    for name in ("worker", "speech"):
+        (deployment,) = [
+            each
+            for each in documents(DEPLOY / f"kubernetes/{name}.yaml")
+            if each["kind"] == "Deployment"
+        ]
+        notes = deployment["spec"]["template"]["metadata"]["annotations"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert notes == {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(container["ports"][0]["containerPort"]),
+        }
+        assert (
+            container["args"][container["args"].index("--port") + 1] == notes["prometheus.io/port"]
+        )
 
 
 def test_everything_that_is_fetched_is_pinned() -> None:

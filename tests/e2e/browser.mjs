@@ -57,6 +57,7 @@ try {
   await page.click("#join");
   await page.waitForSelector("#speak:not([disabled])", { timeout: 40000 });
   await page.evaluate(record);
+  await page.waitForFunction(() => window.tape.length > 50, null, { timeout: 20000 });
   await page.evaluate(() => {
     window.seen = [];
     window.playhead.call.room.on("dataReceived", (data, who, kind, topic) => {

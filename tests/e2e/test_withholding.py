@@ -71,7 +71,7 @@ async def test_stalls_up_to_80_ms_are_gaps_when_queued_and_none_when_withheld(
     gaps = {pump: num_gaps(speech, calm[pump].pcm, late[pump].pcm, plan) for pump in PUMPS}
     print(gaps, ends, {pump: silences_at(speech, late[pump].pcm, plan) for pump in PUMPS})
     assert gaps["queued"] >= len(plan) - 1 and ends["queued"]["gaps"] >= len(plan)
-    assert gaps["direct"] <= ends["direct"]["gaps"] + 1, "one stall in eighteen was heard as one"
+    assert gaps["direct"] <= ends["direct"]["gaps"]
     assert ends["direct"]["gaps"] <= 1, "a busy machine may make one stall longer than planned"
     assert ends["direct"]["stretched_s"] > 0.05 and ends["queued"]["stretched_s"] == 0
     assert all(calm[pump].end_of("s")["type"] == "finished" for pump in PUMPS)

@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from playhead.engine.eager_runner import eager_runner
-from playhead.engine.guard import MAX_PERIOD, REPEATED_FRAMES, SILENT_FRAMES
+from playhead.engine.guard import MAX_PERIOD, REPEATED_FRAMES, SILENT_FRAMES, RunawayGuard
 from playhead.engine.messages import Append, Close, Done, Submit
 from playhead.engine.models.synthetic import write_checkpoint
 from playhead.engine.profile import Profile
+from playhead.engine.units import FRAME_SAMPLES
 from tests.engine.driver import SHORT, Driver
 from tests.engine.flying import FlyingDriver, Times
 from tests.engine.made_up import MadeUp, drawn, never
@@ -238,3 +240,19 @@ def test_real_speech_trips_no_guard() -> None:
     driver.finish("a")
     assert (driver.done("a").reason, driver.done("a").guard) == ("stop", "")
     assert driver.engine.metrics.runaways == 0
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 4, 8])
+def test_silence_is_found_in_the_chunk_that_completes_it(num_frames: int) -> None:
+    """Both slots speak, are silent, speak for whole chunks; slot 2 says one frame more."""
+    guard, slots, in_tail = RunawayGuard(2), np.array([1, 2]), np.ones(2, np.bool_)
+    loud = np.zeros((2, 80), np.bool_)
+    loud[:, :5], loud[:, 16:24], loud[1, 33] = True, True, True
+    samples = np.repeat(loud * np.int16(9000), FRAME_SAMPLES, axis=1)
+    found = {}
+    for start in range(0, 80 // num_frames * num_frames, num_frames):
+        pcm = samples[:, start * FRAME_SAMPLES : (start + num_frames) * FRAME_SAMPLES]
+        for row in guard.saw_samples(slots, pcm, in_tail):
+            found.setdefault(row, start // num_frames)
+    ends = {0: 24 + SILENT_FRAMES, 1: 34 + SILENT_FRAMES}
+    assert found == {row: (end - 1) // num_frames for row, end in ends.items()}

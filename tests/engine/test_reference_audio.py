@@ -24,13 +24,22 @@ MUXERS = {"m4a": "ipod"}
 
 
 def encoded(
-    channels: NDArray[np.int16], rate_hz: int, kind: str, codec: str | None = None
+    channels: NDArray[np.int16],
+    rate_hz: int,
+    kind: str,
+    codec: str | None = None,
+    *,
+    told: bool = True,
+    rate_varies: bool = False,
 ) -> bytes:
-    """Encode samples [C, N] with the real encoders."""
+    """Encode samples [C, N] with the real encoders; an mp3 may keep its length to itself."""
     out = io.BytesIO()
     layout = "stereo" if len(channels) == 2 else "mono"
-    with av.open(out, "w", format=MUXERS.get(kind, kind)) as file:
+    options = {} if told else {"write_xing": "0"}
+    with av.open(out, "w", format=MUXERS.get(kind, kind), options=options) as file:
         stream = file.add_stream(codec or CODECS[kind], rate=rate_hz, layout=layout)
+        if rate_varies:
+            stream.codec_context.options = {"flags": "+qscale", "global_quality": "472"}
         frame = av.AudioFrame.from_ndarray(
             np.ascontiguousarray(channels.T.reshape(1, -1)), format="s16", layout=layout
         )
@@ -175,12 +184,39 @@ def test_reference_when_something_is_wrong(data: bytes, told: str) -> None:
         read_reference(data)
 
 
-@pytest.mark.parametrize("kind", ["flac", "ogg", "m4a", "wav"])
+@pytest.mark.parametrize("kind", CODECS)
 def test_reference_when_cut_off(kind: str) -> None:
     rate_hz = 48_000 if kind == "ogg" else 44_100
     whole = encoded(voice(rate_hz)[None], rate_hz, kind)
     read_reference(whole)
     with pytest.raises(BadReference, match=r"truncated|damaged or cut off"):
+        read_reference(whole[: len(whole) * 6 // 10])
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_reference_when_of_the_longest_that_is_allowed(kind: str) -> None:
+    """What encoders put around it makes it no longer than that."""
+    rate_hz = 48_000 if kind == "ogg" else 44_100
+    told = kind != "mp3"  # the length in its header would take the padding off
+    read = read_reference(encoded(voice(rate_hz, 30.0)[None], rate_hz, kind, told=told))
+    assert 30.0 <= read.duration_s < 30.1
+    with pytest.raises(BadReference, match="too long"):
+        read_reference(encoded(voice(rate_hz, 30.2)[None], rate_hz, kind, told=told))
+
+
+@pytest.mark.parametrize("tag_bytes", [None, 0, 100_000])
+def test_mp3_when_it_tells_no_length_is_no_cut_one(tag_bytes: int | None) -> None:
+    """Quiet first, the rate of its first frames promises a third more than there is."""
+    quiet = np.random.RandomState(0).randint(-2, 3, 88_200).astype(np.int16)
+    samples = np.concatenate([quiet, reference_wave(1, 6.0, 44_100)])[None]
+    data = encoded(samples, 44_100, "mp3", told=False, rate_varies=True)
+    if tag_bytes is not None:  # as of a picture
+        start = data.index(b"\xff\xfb")
+        size = bytes((tag_bytes >> shift) & 127 for shift in (21, 14, 7, 0))
+        data = b"ID3\4\0\0" + size + b"Info".ljust(tag_bytes, b"\0")[:tag_bytes] + data[start:]
+    assert abs(read_reference(data).duration_s - 8.0) < 0.1
+    whole = encoded(samples, 44_100, "mp3", rate_varies=True)
+    with pytest.raises(BadReference, match=r"truncated: \d\.\d s of 8\.0 s"):
         read_reference(whole[: len(whole) * 6 // 10])
 
 

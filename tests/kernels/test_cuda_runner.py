@@ -8,6 +8,7 @@ from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
 from playhead.engine.cuda_weights import fold_codec, fold_frame
 from playhead.engine.eager_runner import EagerRunner
+from playhead.engine.errors import DeviceFault
 from playhead.engine.graphs import GraphSizes
 from playhead.engine.messages import Sampling
 from playhead.engine.models.loader import Model, load_model
@@ -134,3 +135,35 @@ def test_warming_leaves_no_stream_behind(model: Model, monkeypatch: pytest.Monke
     assert run == [(1, 0, 2), (1, 1, 2)]
     assert runner.talker_state.pool.num_free == free
     assert not runner._joined and not runner._joins.starts
+
+
+class Broken:
+    """A stream of a device that has broken, and what is launched on it."""
+
+    def wait_event(self, event: object) -> None:
+        self()
+
+    def __call__(self) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+
+@pytest.mark.parametrize("call", ["codec", "prefill", "costs"])
+def test_a_device_that_breaks_outside_a_replay_is_told_as_such(
+    model: Model, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """At the codec's wait for a join, behind a reference too, and where batches are timed."""
+    runner = captured(model)
+    monkeypatch.setattr(runner._codec_recorder, "stream", Broken())
+    monkeypatch.setattr(runner, "_on_device", True)
+    monkeypatch.setattr(runner._joins, "join", lambda slots: [])
+    monkeypatch.setattr(runner._joins, "references", lambda slots: {1: None})
+    monkeypatch.setattr(runner, "_mark", lambda recorder: object())
+    runner.frame_replays[GRAPHS.frame_batches[0]] = Broken()
+    runner._joined[1] = object()  # type: ignore[assignment]
+    with pytest.raises(DeviceFault, match="illegal memory access"):
+        if call == "codec":
+            runner.launch_codec([1], np.zeros((1, 1, 16), np.int16))
+        elif call == "prefill":
+            runner.prefill([1])
+        else:
+            runner.costs()

@@ -4,7 +4,10 @@
 One rounding of the output is 2e-3; sums are fp32.
 """
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -144,3 +147,31 @@ def test_a_ring_brings_values_to_the_device_and_back() -> None:
         at_once = event.query()
     event.synchronize()
     assert not at_once and landing.float().mean(1).tolist() == [1.0, 2.0, 3.0]
+
+
+FAULTS = Path(__file__).parents[1] / "worker" / "faults"
+BREAK = """
+import torch
+from nowhere import write_nowhere
+from playhead.engine.errors import DeviceFault
+from playhead.engine.graphs import DeviceEvent
+
+began, ended = DeviceEvent(enable_timing=True), DeviceEvent(enable_timing=True)
+began.record()
+write_nowhere()
+ended.record()
+for ask in (ended.synchronize, ended.query, lambda: began.elapsed_time(ended)):
+    try:
+        print("answered", ask())
+    except DeviceFault as fault:
+        print("told", fault)
+"""
+
+
+def test_events_of_a_broken_device_raise_device_faults() -> None:
+    """In a process of its own: nothing on its device can be used afterwards."""
+    code = f"import sys; sys.path.insert(0, {str(FAULTS)!r})\n{BREAK}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    told = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert told.count("told") == 3 and "answered" not in told, done.stdout

@@ -7,11 +7,12 @@ import torch
 from playhead.engine.cuda_joins import JOIN_SIZES, Joins, SlotStart
 from playhead.engine.cuda_state import CodecState, PagePool, StateSizes, TalkerState, memory_table
 from playhead.engine.cuda_weights import CodecWeights, FrameWeights
-from playhead.engine.errors import Busy
+from playhead.engine.errors import Busy, DeviceFault
 from playhead.engine.flight import Flight
 from playhead.engine.graphs import (
     CODEC_ROW_FRAMES,
     FRAME_BATCHES,
+    DeviceEvent,
     PinnedRing,
     Recorder,
     codec_sizes,
@@ -44,6 +45,20 @@ def test_flight_collects_once() -> None:
     event.done = True
     assert flight.ready()
     assert Flight.landed(7).ready() and Flight.landed(7).result() == 7
+
+
+@pytest.mark.parametrize("question", ["query", "synchronize", "elapsed_time"])
+def test_an_event_says_that_the_device_broke(
+    question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(event: object, *others: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda.Event, question, broken)
+    event = DeviceEvent(enable_timing=True)  # type: ignore[no-untyped-call]
+    others = [event] if question == "elapsed_time" else []
+    with pytest.raises(DeviceFault, match="illegal memory access"):
+        getattr(event, question)(*others)
 
 
 def test_ring_hands_out_every_buffer_in_turn() -> None:

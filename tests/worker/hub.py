@@ -19,6 +19,8 @@ class Hub:
         self.folder = folder
         self.cut_after_bytes: int | None = None
         """End every download of weights after so many bytes."""
+        self.most_downloads: int | None = None
+        """Of the speech tokenizer's weights; later ones bring nothing."""
         self.ranges: list[str] = []
         """Range headers of downloads of the speech tokenizer, in order."""
         self.requests = 0
@@ -112,6 +114,9 @@ class Hub:
         if not with_body:
             return
         rest = data[first:]
+        if self.most_downloads is not None and len(self.ranges) > self.most_downloads:
+            rest = b""
+            handler.close_connection = True
         if large and self.cut_after_bytes is not None:
             rest = rest[: self.cut_after_bytes]
             handler.close_connection = True

@@ -52,6 +52,28 @@ def test_first_chunk_goes_at_once_but_for_its_end() -> None:
     assert feed.dry_s(1.0) == pytest.approx(1.085)  # from the next tick on
 
 
+@pytest.mark.parametrize("first_ms", range(15, 100, 5))
+@pytest.mark.parametrize("begin_s", [1.0, 1.0025, 1.005, 1.0075])
+def test_speech_goes_on_when_its_first_chunk_is_short(first_ms: int, begin_s: float) -> None:
+    """What the trim left of a frame is all that is there for 25 ms, at any place between ticks."""
+    feed, clock = line(), clock_of()
+    feed.push(clock, pcm(24 * first_ms))
+    out = play(feed, begin_s, begin_s + 0.025, step_s=0.0005)
+    feed.push(clock, pcm(1920))
+    out += play(feed, begin_s + 0.025, begin_s + 0.05, step_s=0.0005)
+    assert not clock.gaps and (samples(out) == LOUD).all()
+
+
+@pytest.mark.parametrize("why", ["end", "starve"])
+def test_short_speech_is_not_held_when_nothing_follows_now(why: str) -> None:
+    feed, clock = line(), clock_of()
+    feed.push(clock, pcm(480))
+    assert feed.take(1.0) is None and feed.next_s(1.0) is None
+    getattr(feed, why)(clock)
+    play(feed, 1.0, 1.1)
+    assert clock.pushed_samples == 480
+
+
 def test_at_most_the_lead_is_handed_over_when_much_waits() -> None:
     feed, clock = line(), clock_of()
     feed.push(clock, pcm(48000))

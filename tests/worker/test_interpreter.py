@@ -1,8 +1,12 @@
-"""Searches for garbage, in an interpreter of its own: what is tuned stays tuned."""
+"""Searches for garbage, in interpreters of their own: what is tuned stays tuned."""
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+ROOT = Path(__file__).parents[2]
 CODE = """
 import gc, sys, weakref
 from playhead.worker import interpreter as here
@@ -29,7 +33,74 @@ most = [[] for _ in range(here.MOST_OBJECTS + 1_000)]
 assert lost() is None, "and so does very much of it"
 """
 
+ROOMS = """
+import asyncio, gc, sys, weakref
+from livekit.agents import JobExecutorType, JobProcess
+from playhead.worker import app, interpreter
+from tests.fakes import ScriptedEngine
+from tests.worker.conftest import ServedEngine
+
+class Ring:
+    def __init__(self):
+        self.me = self
+
+def tuned():
+    frozen = gc.get_freeze_count()
+    assert (sys.getswitchinterval() < 0.001) == (frozen > 100_000), frozen
+    return frozen
+
+def worker(carrier):
+    options = app.WorkerOptions("ws://nowhere", "key", "secret" * 6, carrier=carrier)
+    return app.WorkerApp(options)
+
+async def tidied(client):
+    task = asyncio.create_task(app._tidy(client))
+    lost = weakref.ref(Ring())
+    more = [[] for _ in range(2 * interpreter.WORTH_OBJECTS)]
+    for _ in range(200):
+        await asyncio.sleep(0.05)
+        if lost() is None:
+            break
+    task.cancel()
+    assert lost() is None, "nobody is spoken to: it is searched for"
+"""
+IN_THREADS = """
+made = worker("thread")
+seen = [tuned()]
+for _ in range(2):  # the second time the server was away: rooms may be live
+    made._server.emit("worker_registered", "id", None)
+    seen.append(tuned())
+    later = [Ring() for _ in range(1000)]
+assert seen[0] == 0 < seen[1] == seen[2], seen
+asyncio.run(tidied(made.client))
+"""
+IN_PROCESSES = """
+made = worker("process")
+made._server.emit("worker_registered", "id", None)
+assert not tuned(), "nobody is spoken to in that process"
+engine = ServedEngine(ScriptedEngine, made._engine_process.path)
+engine.start()
+job = JobProcess(executor_type=JobExecutorType.PROCESS, user_arguments=None, http_proxy=None)
+app._dial_engine(engine.path, app.RoomOptions(), job)
+assert tuned()
+asyncio.run(tidied(job.userdata["client"]))
+job.userdata["client"].close()
+engine.stop()
+"""
+
+
+def run(code: str) -> None:
+    path = f"import sys; sys.path.append({str(ROOT)!r})\n"
+    command = [sys.executable, "-c", path + code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
 
 def test_garbage_is_searched_for_in_idle_moments_and_when_there_is_very_much() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    run(CODE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [IN_THREADS, IN_PROCESSES], ids=["threads", "processes"])
+def test_every_process_that_speaks_in_rooms_is_tuned_once_it_is_loaded(code: str) -> None:
+    run(ROOMS + code)

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from playhead.worker.logs import JsonFormatter
+from playhead.engine.messages import Word, Words
+from playhead.engine.reference_audio import BadReference
+from playhead.worker.logs import TEXT_FORMAT, JsonFormatter, TextFormatter
 
 
 def line(**extra: object) -> dict[str, object]:
@@ -37,12 +39,59 @@ def test_user_text_is_left_out_and_anything_can_be_written() -> None:
     assert str(body["odd"]).startswith("<object") and body["many"] == "two\nlines"
 
 
-def test_an_error_comes_along() -> None:
+def broken(error: Exception, before: Exception | None = None) -> str:
+    """Return what both formats write of an error that was raised while another was handled."""
     try:
-        raise ValueError("broke")
-    except ValueError:
-        body = line(exc_info=sys.exc_info())
-    assert "ValueError: broke" in str(body["error"])
+        try:
+            raise before or error
+        except type(before or error):
+            raise error from None if before is None else before
+    except type(error):
+        info = sys.exc_info()
+    record = logging.makeLogRecord({"msg": "it broke", "exc_info": info})
+    plain = TextFormatter(TEXT_FORMAT).format(record)
+    told = str(line(exc_info=info)["error"])
+    assert told in plain and "in broken" in told and "it broke" in plain
+    return told
+
+
+def test_an_error_comes_along_with_what_a_machine_says_of_it() -> None:
+    assert broken(RuntimeError("out of memory")).endswith("RuntimeError: out of memory")
+    assert broken(BadReference("5 s are needed")).endswith("BadReference: 5 s are needed")
+    told = broken(OSError(28, "No space left"), before=RuntimeError("first"))
+    assert told.index("RuntimeError: first") < told.index("OSError: [Errno 28] No space left")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("secret"),
+        ValueError("no such word: secret"),
+        AssertionError(Words("r", (Word("secret", 0.0, 1.0),), False)),
+        ExceptionGroup("secret", [LookupError("secret"), OSError("disk")]),
+    ],
+)
+def test_an_error_that_may_quote_its_input_is_told_by_kind_and_place(error: Exception) -> None:
+    told = broken(error)
+    assert type(error).__name__ in told and "secret" not in told
+    assert "secret" not in broken(RuntimeError("then"), before=error)
+    if isinstance(error, ExceptionGroup):
+        assert "Within it" in told and "LookupError" in told and "OSError: disk" in told
+
+
+def test_a_job_process_passes_on_errors_without_their_quotes() -> None:
+    """The framework's handler there formats a record before it goes to the worker."""
+    code = (
+        "import io, logging; from playhead.worker.logs import quote_nothing\n"
+        "out = io.StringIO(); logging.getLogger().addHandler(logging.StreamHandler(out))\n"
+        "quote_nothing()\n"
+        "try: {}['secret']\n"
+        "except KeyError: logging.getLogger('job').exception('it broke')\n"
+        "print(out.getvalue())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("it broke\nTraceback") and "KeyError" in done.stdout, done.stderr
+    assert "secret" not in done.stdout
 
 
 @pytest.mark.slow

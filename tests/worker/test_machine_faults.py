@@ -191,12 +191,21 @@ def test_a_disk_that_is_full_from_the_start_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_named_and_not_tried_again(tmp_path: Path) -> None:
-    damaged = tmp_path / "voice"
-    shutil.copytree(EMBEDDED_VOICE, damaged)
-    weights = damaged / "model-00002-of-00002.safetensors"
+def test_a_cache_serves_without_a_network_and_is_named_once_damaged(tmp_path: Path) -> None:
+    commit = "0123456789" * 4
+    kept = tmp_path / "hub/models--somebody--voice"
+    shutil.copytree(EMBEDDED_VOICE, kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs/main").write_text(commit)
+    command = [*SERVE, "--model", "somebody/voice"]
+    env = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    served = Running(tmp_path, command, **env)
+    served.until(lambda: served.ready)
+    assert served.speaks()
+    served.stop()
+    weights = kept / "snapshots" / commit / "model-00002-of-00002.safetensors"
     os.truncate(weights, weights.stat().st_size // 2)
-    served = Running(tmp_path, [*SERVE, "--model", str(damaged)])
+    served = Running(tmp_path, command, **env)
     assert served.process.wait(60) == 2, served.told
     assert weights.name in served.told and "is cut off" in served.told
     assert served.told.count("child started") == 1 and "Traceback" not in served.told

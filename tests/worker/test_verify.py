@@ -1,17 +1,22 @@
 """playhead verify: passes what is right, fails what is not, and says what it could not check."""
 
+import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 
 from playhead.engine.library import EMBEDDED_VOICE
+from playhead.engine.models.loader import load_model
 from playhead.engine.models.synthetic import write_checkpoint
 from playhead.worker.cli import main
+from playhead.worker.verify import REFERENCE_FRAMES, SENTENCES, _both_codes
 from playhead.worker.verify_speech import faults
 
 Q, K = (f"talker.model.layers.0.self_attn.{n}_proj.weight" for n in ("k", "v"))
@@ -106,6 +111,52 @@ def test_table_when_the_embedded_voice_is_changed(
 def test_table_when_the_folder_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "no-such-thing", "--no-speech"]) == 1
     assert "fail  loading               'no-such-thing' is no folder" in capsys.readouterr().out
+
+
+STAND_IN = (
+    "#!{python}\nimport sys\nsys.stderr.write({error!r})\nprint({told!r})\nsys.exit({code})\n"
+)
+"""Of the reference's own Python: it runs none of its program, and tells what it is given."""
+
+
+def stand_in(path: Path, told: str, code: int = 0, error: str = "") -> str:
+    path.write_text(STAND_IN.format(python=sys.executable, error=error, told=told, code=code))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.slow
+def test_codes_when_the_reference_is_there(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours against what its process prints: equal, different in one code, or no codes at all."""
+    zeros = [[0] * 16] * REFERENCE_FRAMES
+    asked = "--reference-python", stand_in(tmp_path / "python", json.dumps(zeros))
+    code, table = verify(capsys, folder, *asked)
+    assert code == 1
+    assert "fail  reference codes       codes differ from frame 0 on (24 frames)" in table
+    ours = _both_codes(load_model(folder), asked[1], tmp_path)[1]
+    assert len(ours) == REFERENCE_FRAMES and len({tuple(frame) for frame in ours}) > 1
+    stand_in(tmp_path / "python", "a line of a library\n" + json.dumps(ours))
+    code, table = verify(capsys, folder, *asked)
+    assert code == 0
+    assert "pass  reference codes       24 frames of 16 codes are equal, greedy, fp32" in table
+    ours[5][15] ^= 1
+    stand_in(tmp_path / "python", json.dumps(ours))
+    assert "codes differ from frame 5 on" in verify(capsys, folder, *asked)[1]
+    stand_in(tmp_path / "python", "", 1, "no module named qwen_tts")
+    code, table = verify(capsys, folder, *asked)
+    assert code == 1
+    assert "the reference did not run: no module named qwen_tts" in table
+
+
+def test_sentences_when_a_language_is_published() -> None:
+    stored = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))
+    assert {language: len(texts) for language, texts in stored.items()} == dict.fromkeys(
+        "english german spanish chinese japanese french korean russian italian portuguese".split(),
+        10,
+    )
+    assert all(len(set(texts)) == 10 and all(texts) for texts in stored.values())
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ MEMBERS = (
     Member("1b7_int4", "1.7b", "int4"),
     Member("fp16_nographs", "1.7b", "fp16", graphs=False),
     Member("1b7_twins", "1.7b", capability=7.5),
+    Member("1b7_fp32", "1.7b", "fp32"),
     Member("tiny", "tiny"),
     Member("tiny_base", "tiny-base", cloned=True),
     Member("tiny_voicedesign", "tiny-voicedesign"),
@@ -80,6 +81,7 @@ TABLES = {
         "in context, new": "clone_new_in_context_first_audio_ms",
         "in context, stored": "clone_cached_in_context_first_audio_ms",
         "new description": "design_new_first_audio_ms",
+        "vector's error": "clone_vector_error", "same codes": "clone_same_codes",
     },
     "start, s": {
         "cold": "cold_start_s", "imports": "cold_imports_s", "census": "cold_census_s",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from playhead.engine.models.loader import Model
     from playhead.engine.profile import Profile
     from playhead.engine.runner import Runner
+    from playhead.engine.voice_store import VoiceStore
 
 STREAMS = ROWS = 64
 TEXT = "The evening train leaves from the main station at a quarter past nine."
@@ -255,6 +256,8 @@ class Member:
                     begun_s = time.perf_counter()
                     loop.run(process.make(store, LOCAL_OWNER, name, recording, transcript))
                     made.append((time.perf_counter() - begun_s) * 1e3)
+                    if transcript and not i:
+                        figures |= self._made_alike(store, name, recording)
                     self._voice = name
                     waits.append(made[-1] + self._thread.first_pcm_ms(self._submit(name)))
                 figures[f"clone_new{kind}_made_ms"] = statistics.median(made[1:])
@@ -265,6 +268,24 @@ class Member:
             loop.run(process.close())
             loop.close()
         return figures
+
+    def _made_alike(self, store: "VoiceStore", name: str, recording: bytes) -> dict[str, float]:
+        """Compare an in-context voice of that process with what the CPU makes of its recording."""
+        import numpy as np
+
+        from playhead.engine.models.cloning import make_clone
+        from playhead.engine.reference_audio import read_reference
+        from playhead.engine.voice_store import LOCAL_OWNER
+
+        made, _ = store.load(store.find(LOCAL_OWNER, name).id)
+        read = read_reference(recording, TEXT)
+        wanted = make_clone(self.model, read.samples, TEXT, read.tail_samples)
+        assert made.codes is not None and wanted.codes is not None
+        error = np.linalg.norm(made.speaker - wanted.speaker) / np.linalg.norm(wanted.speaker)
+        return {
+            "clone_vector_error": float(error),
+            "clone_same_codes": float((made.codes == wanted.codes).mean()),
+        }
 
     def _forget(self) -> None:
         """Delete the voices that were stored."""

@@ -12,8 +12,10 @@ import asyncio
 import itertools
 import json
 import logging
+import queue
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -25,12 +27,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from playhead.engine.clock import PlaybackClock
+from playhead.engine.errors import EngineFailure
 from playhead.engine.messages import Pcm, Result, Submit
 from playhead.engine.receiver import ReceiverEstimate
 from playhead.engine.units import SAMPLE_BYTES
 from playhead.worker import sdk_routing
 from playhead.worker.client import EngineClient, Utterance
+from playhead.worker.demo.server import end_with_parent
 from playhead.worker.engine_server import EngineServer
+from playhead.worker.interpreter import settle
 from playhead.worker.permissions import RoomPolicy
 from playhead.worker.session import RoomSession
 from playhead.worker.socket_carrier import SocketCarrier
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 TELL_S = 1.0
 REPORT_S = 0.08
 CONNECT_S = 60.0
+READY_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,55 @@ class HostSetup:
     pump: PumpKind = "queued"
     callers: int = 0
     texts: tuple[str, ...] = ()
+
+
+class HostProcess:
+    """A room_host while the context lasts."""
+
+    def __init__(self, setup: dict[str, object]) -> None:
+        """Start it; `wait` returns once it may be told something."""
+        command = [sys.executable, "-P", "-m", "playhead.worker.bench.room_host", json.dumps(setup)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            preexec_fn=end_with_parent,
+        )  # fmt: skip
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.metrics: dict[str, float] = {}
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def wait(self) -> None:
+        """Raises EngineFailure if it ends before it is ready."""
+        try:
+            line = self._lines.get(timeout=READY_S)
+        except queue.Empty:
+            line = ""
+        if line != "ready":
+            raise EngineFailure("a process of the bench did not become ready; its log is above")
+
+    def tell(self, line: str) -> None:
+        """Hand it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """End it, kindly at first."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                self.metrics = json.loads(line)
+            else:
+                self._lines.put(line.strip())
+        self._lines.put("")
 
 
 def make_engine(setup: HostSetup) -> MakeEngine:
@@ -177,7 +232,11 @@ def _serve_engine(setup: HostSetup) -> None:
             loop.call_soon_threadsafe(server.stop)
 
         threading.Thread(target=wait, daemon=True).start()
-        await server.serve(lambda: print("ready", flush=True))
+        await server.serve(ready)
+
+    def ready() -> None:
+        settle()
+        print("ready", flush=True)
 
     asyncio.run(serve())
 
@@ -199,6 +258,7 @@ def main() -> None:
         else SocketCarrier(Path(str(setup.socket)), CONNECT_S)
     )
     client.start()
+    settle()  # as a worker and its job processes do
     over = threading.Event()
     telling = threading.Thread(target=_tell, args=(client, over), daemon=True)
     rooms = Rooms(setup, client)

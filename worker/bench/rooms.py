@@ -12,13 +12,10 @@ import asyncio
 import itertools
 import json
 import os
-import queue
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,10 +26,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from playhead.engine.errors import ConfigError, EngineFailure
+from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.worker import sdk_routing
 from playhead.worker.bench.player import nearest_rank
 from playhead.worker.bench.report import Report
 
 if TYPE_CHECKING:
+    from playhead.worker.bench.room_host import HostProcess
     from playhead.worker.listener import Listener
 
 PARTS = ("embedded", "replay")
@@ -47,7 +47,6 @@ TOKEN_S = 0.03
 WARM_UP = "One moment please."
 SPEAKING_AT_ONCE = 2
 STAGGER_S = 0.4
-READY_S = 120.0
 TURN_S = 60.0
 STEP_UP_S = 12.0
 """How long one more embedded speaker is tried."""
@@ -83,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
             f"{args.rooms} rooms for {args.window_s:g} s; allowed are 1 to 40, from 5 s on"
         )
     report = Report("rooms", args)
+    sdk_routing.touch()
+    sdk_routing.install()  # all listeners are in this process
     with tempfile.TemporaryDirectory(prefix="playhead-rooms-") as folder:
         os.chmod(folder, 0o700)
         for part, carrier in itertools.product(parts, carriers):
@@ -99,57 +100,6 @@ def _chosen(given: str, known: Sequence[str]) -> list[str]:
     if not names or not set(names) <= set(known):
         raise ConfigError(f"{given!r} is not known; choose among {', '.join(known)}")
     return names
-
-
-class HostProcess:
-    """A room_host while the context lasts."""
-
-    def __init__(self, setup: dict[str, object]) -> None:
-        """Start it; `wait` returns once it may be told something."""
-        from playhead.worker.demo.server import end_with_parent
-
-        command = [sys.executable, "-P", "-m", "playhead.worker.bench.room_host", json.dumps(setup)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            preexec_fn=end_with_parent,
-        )  # fmt: skip
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.metrics: dict[str, float] = {}
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def wait(self) -> None:
-        """Raises EngineFailure if it ends before it is ready."""
-        try:
-            line = self._lines.get(timeout=READY_S)
-        except queue.Empty:
-            line = ""
-        if line != "ready":
-            raise EngineFailure("a process of the bench did not become ready; its log is above")
-
-    def tell(self, line: str) -> None:
-        """Hand it a line."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def stop(self) -> None:
-        """End it, kindly at first."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                self.metrics = json.loads(line)
-            else:
-                self._lines.put(line.strip())
-        self._lines.put("")
 
 
 @dataclass(slots=True)
@@ -178,7 +128,7 @@ class Load:
     part: str
     carrier: str
     folder: Path
-    _hosts: list[HostProcess] = field(default_factory=list)
+    _hosts: list["HostProcess"] = field(default_factory=list)
     _chance: random.Random = field(default_factory=lambda: random.Random(1))
     _turns: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -216,6 +166,8 @@ class Load:
         report.tell(_asked_for(known, self.args.rooms))
 
     def _without_rooms(self, speaking: int) -> float:
+        from playhead.worker.bench.room_host import HostProcess
+
         host = HostProcess(self.setup("callers", socket=None, callers=speaking))
         try:
             host.wait()
@@ -259,8 +211,10 @@ class Load:
     async def _entered(self) -> AsyncIterator[list["Listener"]]:
         """Start everything, enter the rooms one after another, leave and stop in the end."""
         from playhead.worker.demo.server import LocalServer
+        from playhead.worker.interpreter import settle
         from playhead.worker.listener import Listener
 
+        settle()  # a thousand frames a second come from the SDK's thread
         listeners: list[Listener] = []
         with LocalServer() as server:
             access = server.access
@@ -286,6 +240,8 @@ class Load:
                 self._hosts.clear()
 
     def _start(self, setup: dict[str, object]) -> None:
+        from playhead.worker.bench.room_host import HostProcess
+
         host = HostProcess(setup)
         self._hosts.append(host)
         host.wait()
@@ -293,17 +249,24 @@ class Load:
     async def _talk(
         self, listeners: Sequence["Listener"], speaking: int, lasts_s: float
     ) -> list[Turn]:
-        """Let `speaking` rooms at a time reply one after another; return all replies."""
+        """Let `speaking` rooms at a time reply one after another; return what ends in the window.
+
+        They begin one by one before it, so that replies do not come in step: nothing ties the
+        rooms of a worker together.
+        """
         rooms = list(range(len(listeners)))
-        end_s = time.monotonic() + lasts_s
+        counted_s = time.monotonic() + lasts_s / 9
+        end_s = counted_s + lasts_s
         turns: list[Turn] = []
 
         async def lane() -> None:
-            await asyncio.sleep(self._chance.uniform(0.0, 1.0))
+            await asyncio.sleep(self._chance.uniform(0.0, lasts_s / 9))
             while time.monotonic() < end_s:
                 room = rooms.pop(0)
                 text = SENTENCES[next(self._turns) % len(SENTENCES)]
-                turns.append(await self._speak(listeners, room, text))
+                turn = await self._speak(listeners, room, text)
+                if time.monotonic() >= counted_s:
+                    turns.append(turn)
                 rooms.append(room)
                 await asyncio.sleep(self._chance.uniform(0.2, 0.6))
 
@@ -344,16 +307,24 @@ class Load:
 
 
 def note_heard(turns: Sequence[Turn], listener: "Listener") -> None:
-    """Write into each reply when its first sound came out of the listener's jitter buffer."""
-    starts, times_s = listener.recording.arrivals()
+    """Write into each reply when its first sound came out of the listener's jitter buffer.
+
+    By the buffer's own pace: how late this process, which hears for all rooms, took a frame is no
+    part of it.
+    """
+    recording = listener.recording
+    starts, taken_s = recording.arrivals()
     if not len(starts):
         return
-    pcm = np.abs(listener.recording.pcm().astype(np.int32))
-    loud_s = times_s[np.maximum.reduceat(pcm, starts) > AUDIBLE]
-    for turn in turns:
-        after = loud_s[loud_s > turn.begun_s]
-        if len(after) and not turn.error:
-            turn.heard_s = float(after[0])
+    pcm = np.abs(recording.pcm().astype(np.int32))
+    loud = np.maximum.reduceat(pcm, starts) > AUDIBLE
+    places_s, taken_s = starts[loud] / SAMPLE_RATE_HZ, taken_s[loud]
+    for turn in (each for each in turns if not each.error):
+        for place_s in places_s[taken_s > turn.begun_s].tolist():
+            heard_s = recording.time_at_s(place_s)
+            if heard_s > turn.begun_s:  # else the end of the reply before, taken late
+                turn.heard_s = heard_s
+                break
 
 
 def summary(turns: Sequence[Turn]) -> dict[str, float]:

@@ -26,6 +26,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PROBES = ("/health", "/ready", "/metrics")
 _CORS_METHODS = "GET, POST, DELETE, OPTIONS"
 _CORS_HEADERS = "Authorization, Content-Type"
+_CORS_EXPOSED = "X-Request-ID, Retry-After, X-Playhead-Stop, X-Playhead-Guard"
 
 
 class Edge:
@@ -63,7 +64,7 @@ class Edge:
         origin = request.headers.get("Origin")
         if origin and origin in self._service.options.cors_origins:
             response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = "X-Request-ID"
+            response.headers["Access-Control-Expose-Headers"] = _CORS_EXPOSED
             response.headers["Vary"] = "Origin"
 
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:

@@ -86,6 +86,11 @@ class Account:
             )
         self._chars_left = left - num_chars
 
+    def give_back(self, num_chars: int) -> None:
+        """Return characters that were spent on what was then refused."""
+        if self._chars_left is not None:
+            self._chars_left += num_chars  # at most a minute's: `spend` sees to it
+
 
 ANONYMOUS = "anonymous"
 
@@ -131,6 +136,12 @@ class KeyRing:
         if found is None:
             raise Problem(401, "invalid_api_key", "this key is not known here")
         return found
+
+    def check(self, account: Account) -> None:
+        """Raise Problem 401 if the account's key was taken away since a connection opened."""
+        self._reread()
+        if self.required and not any(each is account for each in self._accounts):
+            raise Problem(401, "invalid_api_key", "this key was taken away; open a connection anew")
 
     def _reread(self) -> None:
         if self.path is None:
@@ -188,7 +199,7 @@ def _account(words: list[str], where: str) -> Account:
     limits: dict[str, int] = {}
     for word in rest:
         limit, _, value = word.partition("=")
-        if limit not in KeyLimits.__dataclass_fields__ or not value.isdigit():
+        if limit not in KeyLimits.__dataclass_fields__ or not value.isdecimal():
             allowed = ", ".join(KeyLimits.__dataclass_fields__)
             raise ConfigError(f"{where}: expected LIMIT=NUMBER, limits are {allowed}")
         limits[limit] = int(value)

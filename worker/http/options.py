@@ -1,9 +1,14 @@
 """HttpOptions: everything the HTTP service is told at its start, frozen."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from playhead.engine.errors import ConfigError
+
+_ORIGIN = re.compile(r"https?://[^/\s]+")
+_ADDRESS = re.compile(r"https?://[^/\s]+(/\S*)?")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -31,6 +36,19 @@ class HttpOptions:
     """Address of an OpenTelemetry collector; None traces nothing."""
     max_utterances: int = 8
     """Most utterances of one WebSocket at a time."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what could never do what it was given for."""
+        if not all(limit > 0 for limit in (self.max_chars, self.idle_s, self.stall_s)):  # nan isn't
+            raise ConfigError("--max-chars, --idle-s and --stall-s must be above 0")
+        for origin in self.cors_origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"--cors-origin {origin!r}; allowed is one as browsers send it, such as "
+                    "https://page.example, without a path; give the flag once for each"
+                )
+        if self.traces is not None and not _ADDRESS.fullmatch(self.traces):
+            raise ConfigError(f"--traces {self.traces!r}; allowed is http://HOST:4318")
 
     @property
     def max_body_bytes(self) -> int:

@@ -1,13 +1,15 @@
-"""Outlet: the one task that writes to a WebSocket, so that nobody who reads ever waits to write.
+"""Outlet: what is written to a WebSocket, so that nobody who reads ever waits to write.
 
-Order is the order of the calls. Audio waits until the connection took it; events do not wait.
+Order is the order of the calls. Audio waits until the connection took it; events do not wait. A
+client that keeps up gets its audio straight from the call; of one that is behind, a task waits.
 """
 
 import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +22,7 @@ MAX_QUEUED_EVENTS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One frame to write: an event, audio, or the answer to a ping."""
+    """One frame to write: an event, audio (nothing, where it only waits), or a ping's answer."""
 
     payload: str | bytes
     pong: bool = False
@@ -32,10 +34,11 @@ class Outlet:
     """Writes events and audio to one connection; on the connection's loop."""
 
     def __init__(self, socket: web.WebSocketResponse, request: web.Request) -> None:
-        """Take a prepared connection; `run` must run for anything to be written."""
+        """Take a prepared connection whose own writes never wait; `run` must run beside it."""
         self._socket = socket
         self._request = request
         self._queue: deque[_Item] = deque()
+        self._num_waiting = 0
         self._filled = asyncio.Event()
 
     def event(self, kind: str, **fields: Any) -> None:
@@ -59,22 +62,47 @@ class Outlet:
         """Queue the answer to a ping frame."""
         self._put(_Item(payload, pong=True))
 
-    async def audio(self, frame: bytes, on_written: Callable[[], None]) -> None:
-        """Queue a binary frame; return when the connection took it.
+    async def audio(
+        self, frame: bytes, on_written: Callable[[], None], waiting: AbstractContextManager[None]
+    ) -> None:
+        """Write a binary frame; return when the connection took it.
 
-        Cancelled before its turn, it is never sent; `on_written` is called only if it is.
+        A wait for that is inside `waiting`. Cancelled before its turn, the frame is never sent;
+        `on_written` is called only if it is. Raises ConnectionError when the client is gone.
         """
-        taken = asyncio.get_running_loop().create_future()
-        self._put(_Item(frame, taken=taken, on_written=on_written))
-        await taken
+        item = _Item(frame, on_written=on_written)
+        if not self._behind():
+            while self._queue:
+                await self._write(self._queue.popleft())
+            await self._write(item)
+            if not self._behind():
+                return
+            item = _Item(b"")
+        with waiting:
+            self._num_waiting += 1
+            try:
+                taken = asyncio.get_running_loop().create_future()
+                self._put(replace(item, taken=taken))
+                await taken
+            finally:
+                self._num_waiting -= 1
 
     async def run(self) -> None:
         """Write until cancelled; raises ConnectionError when the client is gone."""
         while True:
             while self._queue:
-                await self._write(self._queue.popleft())
+                item = self._queue.popleft()
+                await self._write(item)
+                await self._request.writer.drain()  # only here: it ends for all who wait there
+                if item.taken is not None and not item.taken.done():
+                    item.taken.set_result(None)
             self._filled.clear()
             await self._filled.wait()
+
+    def _behind(self) -> bool:
+        """Say whether anything waits for the client to take it."""
+        transport = self._request.transport
+        return transport is None or self._num_waiting > 0 or transport.get_write_buffer_size() > 0
 
     def abort(self) -> None:
         """Drop the connection."""
@@ -82,6 +110,7 @@ class Outlet:
             self._request.transport.abort()
 
     async def _write(self, item: _Item) -> None:
+        """Hand one frame to the connection, which takes it without a wait."""
         if item.taken is not None and item.taken.cancelled():
             return
         if item.on_written is not None:
@@ -90,10 +119,8 @@ class Outlet:
             await self._socket.send_str(item.payload)
         elif item.pong:
             await self._socket.pong(item.payload)
-        else:
+        elif item.payload:
             await self._socket.send_bytes(item.payload)
-        if item.taken is not None and not item.taken.done():
-            item.taken.set_result(None)
 
     def _put(self, item: _Item) -> None:
         if len(self._queue) >= MAX_QUEUED_EVENTS:

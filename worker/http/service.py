@@ -87,13 +87,21 @@ class Service:
             raise Problem(503, "not_ready", f"the server is {reason}", retry_s=NOT_READY_RETRY_S)
 
     @contextlib.asynccontextmanager
-    async def speaking(self, submit: Submit) -> AsyncIterator[Utterance]:
+    async def speaking(
+        self, submit: Submit, account: Account | None = None, num_chars: int = 0
+    ) -> AsyncIterator[Utterance]:
         """Ask the engine and hold the utterance; it is cancelled on any way out.
 
-        Raises Busy, InputError, TransportError or Problem.
+        `num_chars`: what the account spent on it, given back if the engine refuses. Raises Busy,
+        InputError, TransportError or Problem.
         """
         with self.traces.utterance(submit.request_id, submit.live) as traced:
-            utterance = await self.client.submit(submit)
+            try:
+                utterance = await self.client.submit(submit)
+            except PlayheadError:
+                if account is not None:
+                    account.give_back(num_chars)
+                raise
             self.counters.utterances += 1
             self._traced[submit.request_id] = traced
             try:
@@ -125,13 +133,18 @@ class Service:
 
     async def keep_warm(self) -> None:
         """Speak one utterance whenever a fresh engine is there; runs until cancelled."""
+        told = ""
         while True:
             status = self.client.status()
             if not status.ready:
                 self._warm = False
             elif not self._warm:
-                with contextlib.suppress(PlayheadError):
+                try:
                     await self._warm_up()
+                except PlayheadError as error:
+                    if str(error) != told:  # once, not ten times a second
+                        told = str(error)
+                        logger.warning("not ready: the warm-up failed, %s; trying again", told)
             if not self.counters.live_utterances:
                 search_garbage()
             await asyncio.sleep(POLL_S)

@@ -46,7 +46,8 @@ class SpeechRoute:
         asked = read_speech(body, self._service.known(account), request[REQUEST_ID])
         with self._service.holding(account):
             self._service.spend(account, asked.num_chars)
-            async with self._service.speaking(asked.submit) as utterance:
+            speaking = self._service.speaking(asked.submit, account, asked.num_chars)
+            async with speaking as utterance:
                 if not asked.live:
                     return await self._file(asked, utterance)
                 return await self._stream(request, asked, utterance)

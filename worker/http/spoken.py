@@ -58,11 +58,11 @@ class Spoken:
         account: Account,
         outlet: Outlet,
     ) -> None:
-        """`submit` has everything but text. Raises Problem when the key has no stream left."""
+        """`submit` has everything but text. Raises Problem when the key has nothing left."""
         self.name = name
         self.number = number
         self.text_at_s = time.monotonic()
-        """When text last came, or playback last moved on: idle limits count from it."""
+        """When text last came or speech last went out: idle limits count from it."""
         self.next_sequence = 0
         self._submit = submit
         self._service = service
@@ -75,8 +75,11 @@ class Spoken:
         self._total = _Totals()
         self._num_chars = 0
         self._ended = False
-        self._held = ExitStack()
-        self._held.enter_context(service.holding(account))
+        self._num_instruct_chars = len(submit.instruct or "")
+        with ExitStack() as held:
+            held.enter_context(service.holding(account))
+            service.spend(account, self._num_instruct_chars)
+            self._held = held.pop_all()
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._finish)  # also when it never got to run
 
@@ -158,6 +161,8 @@ class Spoken:
             self._service.counters.problems[problem.code] += 1
             self._outlet.problem(problem, self.name)
             self._total.reason = "failed"
+        except ConnectionError:  # the client is gone; the reader sees the end, too
+            self._total.reason = "cancelled"
 
     def _finish(self, task: "asyncio.Task[None]") -> None:
         if task.cancelled():
@@ -191,7 +196,8 @@ class Spoken:
         base_samples = self._total.samples
         text, closed = segment.text, segment.closed
         submit = replace(self._submit, text=text, closed=closed)
-        async with self._service.speaking(submit) as utterance:
+        num_chars = len(text) + (0 if base_samples else self._num_instruct_chars)
+        async with self._service.speaking(submit, self._account, num_chars) as utterance:
             if not base_samples:
                 self._outlet.event("utterance.accepted", utterance=self.name)
             segment.utterance = utterance
@@ -219,13 +225,17 @@ class Spoken:
     async def _send_audio(self, start_sample: int, pcm: bytes) -> None:
         num_samples = len(pcm) // SAMPLE_BYTES
         frame = audio_frame(self.number, start_sample, pcm)
-        with self._pacer.waiting(self._stalled):
-            await self._outlet.audio(frame, lambda: self._sent(start_sample + num_samples))
+        await self._outlet.audio(
+            frame,
+            lambda: self._sent(start_sample + num_samples),
+            self._pacer.waiting(self._stalled),
+        )
         self._pacer.took(num_samples)
 
     def _sent(self, end_sample: int) -> None:
         self._service.handed(self._submit.request_id, end_sample - self._total.samples)
         self._total.samples = end_sample
+        self.text_at_s = time.monotonic()
 
     def _send_words(self, words: Words, base_samples: int) -> None:
         base_s = samples_to_s(base_samples)

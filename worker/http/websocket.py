@@ -35,6 +35,8 @@ MAX_MESSAGE_BYTES = 12 * MAX_MESSAGE_TEXT_CHARS + 4_096
 HEARTBEAT_S = 20.0
 LOOK_S = 0.5
 """How often idle limits are looked at."""
+NEVER_WAITS_BYTES = 1 << 62
+"""A write never waits for the client: the outlet does, where it can be told from others."""
 CLOSE_S = 2.0
 MAX_PROBLEMS = 100
 """A connection with more refused messages than this is closed."""
@@ -49,11 +51,14 @@ class WebSocketRoute:
         self._open: set[web.WebSocketResponse] = set()
 
     async def shut(self, _: web.Application) -> None:
-        """Close every connection: the server goes away."""
-        for socket in list(self._open):
+        """Close every connection, all at once: the server goes away."""
+
+        async def close(socket: web.WebSocketResponse) -> None:
             with contextlib.suppress(TimeoutError):
                 closing = socket.close(code=WSCloseCode.GOING_AWAY, message=b"shutdown")
                 await asyncio.wait_for(closing, CLOSE_S)
+
+        await asyncio.gather(*map(close, list(self._open)))
 
     async def open(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection to its end. Raises Problem before the upgrade."""
@@ -69,7 +74,7 @@ class WebSocketRoute:
             max_msg_size=MAX_MESSAGE_BYTES + 1,  # aiohttp refuses what reaches it
             compress=False,
             autoping=False,
-            writer_limit=0,
+            writer_limit=NEVER_WAITS_BYTES,
         )
         await socket.prepare(request)
         tighten(request)
@@ -90,6 +95,7 @@ class Session:
         self, socket: web.WebSocketResponse, request: web.Request, service: Service
     ) -> None:
         """Take a prepared connection."""
+        self._id = f"ws-{uuid.uuid4().hex}"
         self._socket = socket
         self._service = service
         self._account: Account = request[ACCOUNT]
@@ -127,7 +133,7 @@ class Session:
                 stored = known.stored.listed()
         self._outlet.event(
             "session.created",
-            session=f"ws-{uuid.uuid4().hex}",
+            session=self._id,
             protocol=PROTOCOL,
             sample_rate_hz=SAMPLE_RATE_HZ,
             model=known.models.name,
@@ -158,6 +164,7 @@ class Session:
 
     def _start(self, fields: dict[str, Any]) -> None:
         name = fields["utterance"]
+        self._service.keys.check(self._account)
         self._drop_ended()
         if name in self._spoken:
             raise Problem(400, "utterance_in_use", "this utterance is live; choose another name")
@@ -167,7 +174,7 @@ class Session:
         submit = read_controls(
             fields,
             self._service.known(self._account),
-            f"ws-{name}",
+            f"{self._id}-{name}",
             text="",
             closed=False,
             live=fields.get("live", True),
@@ -233,7 +240,8 @@ class Session:
             self._drop_ended()
             for spoken in list(self._spoken.values()):
                 if spoken.awaits_text and now_s - spoken.text_at_s > idle_s:
-                    late = Problem(408, "input_timeout", f"no text for {idle_s:g} s")
+                    message = f"neither text nor speech for {idle_s:g} s"
+                    late = Problem(408, "input_timeout", message)
                     self._refuse(late, spoken.name)
                     spoken.cancel()
             if self._num_problems > MAX_PROBLEMS:

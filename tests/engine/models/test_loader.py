@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from playhead.engine.errors import CheckpointError, InputError
+from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.messages import Sampling
-from playhead.engine.models.loader import load_model
+from playhead.engine.models.loader import is_slow_on_cpu, load_model
 from playhead.engine.models.synthetic import write_checkpoint
+from playhead.worker.bench.checkpoint import shape_config
 
 HEAD = "talker.codec_head.weight"
 TABLE = "decoder.quantizer.rvq_first.vq.layers.0._codebook.embedding_sum"
@@ -170,6 +172,16 @@ def test_load_when_a_file_is_cut_off(folder: Path) -> None:
         ),
         (
             "config.json",
+            lambda c: c.update(model_type="qwen3"),
+            r"model_type is 'qwen3', expected 'qwen3_tts'",
+        ),
+        (
+            "config.json",
+            lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"),
+            r"tokenizer_type is 'qwen3_tts_tokenizer_25hz', expected 'qwen3_tts_tokenizer_12hz'",
+        ),
+        (
+            "config.json",
             lambda c: c.update(tts_model_type="other"),
             r"tts_model_type is 'other', expected custom_voice",
         ),
@@ -191,6 +203,17 @@ def test_load_when_a_config_value_is_wrong(
     edit_json(folder / file, change)
     with pytest.raises(CheckpointError, match=told):
         load_model(folder)
+
+
+@pytest.mark.parametrize(("shape", "slow"), [("0.6b-customvoice", True), ("tiny", False)])
+def test_speed_when_it_runs_on_a_cpu(shape: str, slow: bool) -> None:
+    assert is_slow_on_cpu(shape_config(shape)) == slow
+
+
+def test_warning_when_the_embedded_voice_runs_on_a_cpu(caplog: pytest.LogCaptureFixture) -> None:
+    model = load_model(EMBEDDED_VOICE)
+    assert not is_slow_on_cpu(model.config) and model.talker is not None
+    assert not caplog.records
 
 
 def test_load_when_config_is_missing(folder: Path) -> None:

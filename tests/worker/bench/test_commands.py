@@ -34,7 +34,8 @@ def test_engine_tells_every_part(tmp_path: Path, weights: Path) -> None:
     told = bench("engine", tmp_path, *flags, "--contexts", "24,30", "--streams", "30")
     wanted = {"frame_ms_b1", "frame_ms_b2", "frame_ms_b1_ctx30", "codec_ms_fixed"}
     wanted |= {"codec_ms_per_frame", "prefix_copy_ms_b1", "host_ms_per_step", "first_pcm_idle_ms"}
-    wanted |= {"host_ms_per_step_b256", "captures_after_ready", "eager_frame_ms_b2"}
+    wanted |= {"host_ms_per_step_b64_few", "host_ms_per_step_b256"}
+    wanted |= {"captures_after_ready", "eager_frame_ms_b2"}
     assert wanted <= told.keys() and told["captures_after_ready"] == 0
     assert told["frame_ms_b1"] > told["frame_floor_ms_b1"] > 0
     assert told["codec_ms_1x1"] > told["codec_floor_ms_1x1"] > 0

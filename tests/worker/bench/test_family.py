@@ -41,6 +41,9 @@ def test_defaults_are_published_sizes_on_a_gpu_and_what_a_cpu_runs() -> None:
     known = {member.name: member for member in MEMBERS}
     assert set(ON_A_CPU) <= known.keys() and {"1b7", "0b6", "1b7_int8"} <= set(ON_A_GPU)
     assert not {"tiny", "embedded"} & set(ON_A_GPU)
+    kept = {(known[name].shape, known[name].weights) for name in ON_A_GPU}
+    assert kept >= {("1.7b", weights) for weights in ("auto", "fp32", "fp16", "int8", "int4")}
+    assert kept >= {(shape, "auto") for shape in ("0.6b", "1.7b-base", "0.6b-base")}
     assert all(known[name].weights == "auto" and known[name].graphs for name in ON_A_CPU)
 
 
@@ -98,6 +101,7 @@ def test_tiny_members_are_measured_to_the_last_figure(
                for kind in ("", "_in_context")}  # fmt: skip
     wanted |= {f"clone_new{kind}_made_ms_tiny_base" for kind in ("", "_in_context")}
     wanted |= {"design_new_first_audio_ms_tiny_voicedesign"}
+    assert told["clone_vector_error_tiny_base"] < 1e-5 and told["clone_same_codes_tiny_base"] == 1
     assert wanted <= told.keys() and "wall_s_15s_tiny" not in told
     for kind in ("", "_in_context"):
         new, made = (f"clone_new{kind}_{what}_ms_tiny_base" for what in ("first_audio", "made"))

@@ -41,7 +41,7 @@ class Served:
 
     def numbers(self) -> dict[str, float]:
         """Return every number of /metrics without labels."""
-        text = httpx.get(f"{self.url}/metrics").text
+        text = httpx.get(f"{self.url}/metrics", timeout=30).text
         families = text_string_to_metric_families(text)
         samples = [each for family in families for each in family.samples if not each.labels]
         names = [each.name.removeprefix("playhead_").removesuffix("_total") for each in samples]
@@ -94,7 +94,7 @@ class Launcher:
 
     def ready(self, served: Served) -> Served:
         deadline_s = time.monotonic() + 60
-        while httpx.get(f"{served.url}/ready").status_code != 200:
+        while httpx.get(f"{served.url}/ready", timeout=30).status_code != 200:
             assert served.process.poll() is None, served.log.read_text()
             assert time.monotonic() < deadline_s, served.log.read_text()
             time.sleep(0.1)

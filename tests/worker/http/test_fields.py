@@ -120,6 +120,14 @@ def test_voices_have_aliases(name: Any, speaker: str) -> None:
     assert read_speech({"input": "Hi", "voice": name}, KNOWN, "r").submit.voice == speaker
 
 
+def test_openais_names_can_be_given_to_other_voices() -> None:
+    voices = ("vivian", "ryan")
+    assert Voices({}).resolve("alloy", voices) == "vivian"
+    assert Voices({"alloy": "Ryan"}).resolve("Alloy", voices) == "ryan"
+    assert Voices({"alloy": "ryan"}).aliases(voices)["ash"] == "ryan", "the others stay"
+    assert Voices({"alloy": "gone"}).unknown(voices) == ["alloy"]
+
+
 def test_every_control_reaches_the_engine() -> None:
     body = {
         "input": "Hi",

@@ -106,6 +106,10 @@ def test_a_connection_that_asks_nothing_is_closed(strict_server: Served, raw: by
         (["--port", "65536"], "--port 65536"),
         (["--port", "-1"], "--port -1"),
         (["--idle-s", "nan"], "must be above 0"),
+        (["--drain-s", "nan"], "--drain-s nan"),
+        (["--cors-origin", "*"], "--cors-origin '*'"),
+        (["--cors-origin", "https://page.example/"], "--cors-origin 'https://page.example/'"),
+        (["--traces", "collector:4318"], "--traces 'collector:4318'"),
         (["--port", "0", "--port-file", "/nowhere/port"], "--port-file /nowhere/port"),
     ],
 )

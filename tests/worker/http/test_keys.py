@@ -74,7 +74,25 @@ def test_reads_the_file_again_and_keeps_what_is_in_use(file: Path) -> None:
     assert refused(ring, KEY).code == "invalid_api_key"
 
 
-@pytest.mark.parametrize("text", ["", "alice\n", "alice short\n", f"a {KEY} max_streams=x\n"])
+def test_a_key_taken_away_is_known_on_a_connection_that_was_open(file: Path) -> None:
+    ring = KeyRing(file, (OTHER,))
+    account, fixed = ring.account(KEY), ring.account(OTHER)
+    write(file, f"renamed {KEY} max_streams=1\n")
+    for each in (account, fixed):
+        ring.check(each)
+    write(file, "bob a-third-key-long-enough\n")
+    with pytest.raises(Problem) as caught:
+        ring.check(account)
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    ring.check(fixed)
+    nobody = KeyRing()
+    nobody.check(nobody.account(None))
+
+
+_BROKEN = ["", "alice\n", "alice short\n", f"a {KEY} max_streams=x\n", f"a {KEY} max_streams=²\n"]
+
+
+@pytest.mark.parametrize("text", _BROKEN)
 def test_keeps_the_keys_it_has_when_the_new_file_is_broken(
     file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,6 +117,10 @@ def test_limits_streams_and_characters(file: Path) -> None:
     assert (spent.value.status, spent.value.retry_s) == (429, pytest.approx(10.0))
     assert spent.value.response().headers["Retry-After"] == "10"
     account.spend(200, 20.0)
+    with pytest.raises(Problem):
+        account.spend(100, 20.0)
+    account.give_back(100)
+    account.spend(100, 20.0)
     with pytest.raises(Problem) as never:
         account.spend(601, 9999.0)
     assert never.value.status == 413

@@ -2,9 +2,11 @@
 
 import socket
 
+import aiohttp
 import httpx
 import pytest
 
+from playhead.worker.http.messages import PROTOCOL
 from tests.worker.http.conftest import ALICE, BOB, LONG, PAGE, SHORT, Served
 
 pytestmark = pytest.mark.slow
@@ -57,6 +59,25 @@ def test_keys_are_replaced_without_a_restart(strict_server: Served) -> None:
     assert post(strict_server, ALICE).status_code == 200
 
 
+async def test_a_key_taken_away_starts_nothing_on_its_open_connection(
+    strict_server: Served,
+) -> None:
+    kept, gone = strict_server.keys.read_text(), "a-key-that-is-taken-away"
+    strict_server.keys.write_text(f"{kept}carol {gone}\n")
+    headers, url = {"Authorization": f"Bearer {gone}"}, strict_server.socket_url
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url, protocols=[PROTOCOL], headers=headers) as socket,
+    ):
+        told = [(await socket.receive_json(timeout=20))["type"]]
+        for name in "ab":
+            await socket.send_json({"type": "utterance.start", "utterance": name})
+            event = await socket.receive_json(timeout=20)
+            told.append(event.get("error", event).get("code", event["type"]))
+            strict_server.keys.write_text(kept)
+    assert told == ["session.created", "utterance.created", "invalid_api_key"]
+
+
 @pytest.mark.parametrize(("origin", "allowed"), [(PAGE, True), ("https://evil.example", False)])
 def test_only_named_pages_may_ask(strict_server: Served, origin: str, allowed: bool) -> None:
     url = f"{strict_server.url}/v1/voices"
@@ -66,6 +87,8 @@ def test_only_named_pages_may_ask(strict_server: Served, origin: str, allowed: b
     assert before.headers.get("access-control-allow-origin") == (origin if allowed else None)
     answer = httpx.get(url, headers={"Origin": origin, "Authorization": f"Bearer {ALICE}"})
     assert answer.status_code == (200 if allowed else 403)
+    readable = answer.headers.get("access-control-expose-headers", "").split(", ")
+    assert ("Retry-After" in readable) is allowed
     assert answer.headers.get("access-control-allow-origin") == (origin if allowed else None)
 
 

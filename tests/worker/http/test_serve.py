@@ -17,6 +17,8 @@ import torch
 from aiohttp.test_utils import TestServer
 
 from playhead.engine.errors import ConfigError
+from playhead.engine.profile import load_profile, sha256
+from playhead.worker.cli import build_parser
 from playhead.worker.client import EngineClient
 from playhead.worker.http.messages import PROTOCOL
 from playhead.worker.http.options import HttpOptions
@@ -24,7 +26,7 @@ from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
 from playhead.worker.serve import add_arguments, options_of
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
-from tests.worker.http.conftest import ALICE, LONG, SHORT, Launcher, Served
+from tests.worker.http.conftest import ALICE, BOB, LONG, SHORT, Launcher, Served
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +49,7 @@ def test_other_machines_need_a_key(host: str, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f"alice {ALICE}\n")
     assert options("--host", host, "--keys", str(keys)).http.keys_file == keys
-    assert options("--host", host, PLAYHEAD_API_KEYS=ALICE).http.keys == (ALICE,)
+    assert options("--host", host, PLAYHEAD_API_KEYS=f"{ALICE}, {BOB}\n").http.keys == (ALICE, BOB)
     assert options("--host", host, "--allow-anonymous").http.host == host
 
 
@@ -56,6 +58,17 @@ def test_secrets_are_in_no_help_and_no_repr() -> None:
     add_arguments(parser, {"PLAYHEAD_API_KEYS": ALICE, "PLAYHEAD_MODEL": "m"})
     assert ALICE not in parser.format_help() and "PLAYHEAD_API_KEYS" in parser.format_help()
     assert ALICE not in repr(options(PLAYHEAD_API_KEYS=ALICE))
+
+
+def test_the_help_of_no_command_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("LIVEKIT_API_KEY", "LIVEKIT_API_SECRET", "PLAYHEAD_API_KEYS", "HF_TOKEN")
+    for name in names:
+        monkeypatch.setenv(name, f"secret-{name}")
+    (commands,) = [each for each in build_parser()._actions if each.dest == "command"]
+    assert isinstance(commands.choices, dict)
+    assert {"worker", "serve", "watch"} <= commands.choices.keys()
+    for name, command in commands.choices.items():
+        assert "secret-" not in command.format_help(), name
 
 
 @pytest.mark.parametrize(
@@ -148,6 +161,13 @@ async def test_a_killed_engine_ends_each_stream_once_and_comes_back(open_server:
     again = httpx.post(f"{open_server.url}/v1/audio/speech", json=body, timeout=30)
     assert again.status_code == 200
     assert open_server.process.poll() is None
+
+
+def test_the_profile_is_printed_and_told_with_one_digest(open_server: Served) -> None:
+    digest = sha256(load_profile("cpu"))
+    assert f"profile cpu, sha256 {digest}: Profile(" in open_server.log.read_text()
+    page = httpx.get(f"{open_server.url}/metrics").text
+    assert f'playhead_config_info{{profile="cpu",sha256="{digest}"}} 1\n' in page
 
 
 def test_several_engines_need_processes_and_gpus_must_exist() -> None:

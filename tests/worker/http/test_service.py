@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from aiohttp import WSMsgType
+from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from playhead.engine.messages import Submit
 from playhead.worker.client import EngineClient
+from playhead.worker.http import service as service_module
 from playhead.worker.http import websocket
+from playhead.worker.http.keys import KeyLimits
 from playhead.worker.http.messages import PROTOCOL
 from playhead.worker.http.options import HttpOptions
 from playhead.worker.http.routes import build_app
@@ -19,7 +22,8 @@ from playhead.worker.http.service import Service
 from playhead.worker.http.voices import OPENAI_VOICES
 from playhead.worker.http.websocket import MAX_PROBLEMS
 from playhead.worker.thread_carrier import ThreadCarrier
-from tests.fakes import ScriptedEngine
+from playhead.worker.tracing import Traced, Traces
+from tests.fakes import FRAMES_PER_WORD, ScriptedEngine
 
 PATH = "/v1/audio/speech"
 
@@ -86,6 +90,136 @@ async def test_nothing_is_served_before_the_engine_and_a_warm_up(desk: Desk) -> 
         assert (await desk.post("hello", response_format="wav")).status == 200
         desk.service.draining = True
         assert (await desk.post("hello")).status == 503
+
+
+async def test_a_warm_up_that_fails_is_told_once_and_nothing_is_ready(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service_module, "WARM_TEXT", "!fail ")
+    monkeypatch.setattr(service_module, "POLL_S", 0.001)
+    desk.service.client.start()
+    async with warming(desk.service):
+        while len([each for each in desk.engines[0].seen if isinstance(each, Submit)]) < 5:
+            await asyncio.sleep(0.01)
+        assert (await desk.http.get("/ready")).status == 503
+    assert caplog.text.count("the warm-up failed, told to fail") == 1
+
+
+async def test_what_the_engine_refuses_costs_a_key_nothing(desk: Desk) -> None:
+    account = desk.service.keys.account(None)
+    account.limits = KeyLimits(chars_per_minute=100)
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        for _ in range(4):  # 30 characters each
+            assert (await desk.post("!busy ".ljust(30, "x"))).status == 503
+        socket = await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL])
+        for name in "abcd":
+            await socket.send_json({"type": "utterance.start", "utterance": name})
+            text = {"type": "text.append", "utterance": name, "sequence": 0}
+            await socket.send_json(text | {"text": "!busy ".ljust(30, "x")})
+            while (told := await socket.receive_json(timeout=20))["type"] != "utterance.done":
+                assert told["type"] != "error" or told["error"]["code"] == "busy"
+        await socket.close()
+        assert (await desk.post("word " * 18)).status == 200
+        assert (await desk.post("word " * 18)).status == 429, "that was taken, and is paid"
+
+
+async def test_each_utterance_has_a_trace_of_its_own_whatever_clients_call_it(desk: Desk) -> None:
+    heard: dict[str, int] = {}
+
+    class Trace(Traced):
+        def audio(self) -> None:
+            heard[self.request_id] += 1
+
+    class Kept(Traces):
+        @contextlib.contextmanager
+        def utterance(self, request_id: str, live: bool) -> Iterator[Traced]:
+            trace = Trace(None, request_id, live)
+            trace.request_id = request_id
+            heard.setdefault(request_id, 0)
+            yield trace
+
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        desk.service.traces = Kept()
+        sockets = [await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL]) for _ in "12"]
+        sessions = [(await each.receive_json(timeout=20))["session"] for each in sockets]
+        for sequence, text in enumerate(("one ", "two ")):
+            for each in sockets:
+                if not sequence:
+                    await each.send_json({"type": "utterance.start", "utterance": "a"})
+                append = {"type": "text.append", "utterance": "a", "text": text}
+                await each.send_json(append | {"sequence": sequence})
+                while (await each.receive(timeout=20)).type is not WSMsgType.BINARY:
+                    continue
+        assert heard == {f"{session}-a": 2 for session in sessions}
+        for each in sockets:
+            await each.close()
+
+
+async def test_instructions_of_an_utterance_are_paid_like_those_of_a_request(desk: Desk) -> None:
+    account = desk.service.keys.account(None)
+    account.limits = KeyLimits(chars_per_minute=100)
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        socket = await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL])
+        start = {"type": "utterance.start", "instructions": "x" * 60}
+        for name in "ab":
+            await socket.send_json(start | {"utterance": name})
+        told = [await socket.receive_json(timeout=20) for _ in range(3)]
+        assert [each["type"] for each in told[1:]] == ["utterance.created", "error"]
+        assert told[2]["error"]["code"] == "rate_limit_exceeded" and told[2]["retry_s"] > 0
+        assert account.num_streams == desk.service.counters.live_utterances == 1
+        await socket.close()
+
+
+@pytest.mark.slow
+async def test_speech_under_way_is_not_idle(desk: Desk) -> None:
+    desk.service.options = replace(desk.service.options, idle_s=1.5)
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        socket = await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL])
+        await socket.send_json({"type": "utterance.start", "utterance": "a"})
+        text = {"type": "text.append", "utterance": "a", "sequence": 0, "text": "tone " * 16}
+        await socket.send_json(text)  # paced: its last word goes out more than 2.5 s later
+        events: list[Any] = []
+        while not events or events[-1]["type"] != "utterance.done":
+            message = await socket.receive(timeout=30)
+            events += [message.json()] if message.type is WSMsgType.TEXT else []
+        assert [each["type"] for each in events[-3:]] == ["text.starved", "error", "utterance.done"]
+        assert events[-2]["error"]["code"] == "input_timeout"
+        assert events[-1]["num_samples"] == 16 * FRAMES_PER_WORD * 1920, "all of it was said"
+        await socket.close()
+
+
+async def test_a_server_that_goes_away_tells_all_at_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    async def takes_nothing(_: web.WebSocketResponse, *, code: int, message: bytes) -> None:
+        told.append(code)
+        await asyncio.sleep(600)
+
+    desk.service.client.start()
+    async with warming(desk.service):
+        await desk.until_ready()
+        for _ in range(3):
+            await desk.http.ws_connect(f"{PATH}/ws", protocols=[PROTOCOL])
+        with monkeypatch.context() as patched:
+            patched.setattr(web.WebSocketResponse, "close", takes_nothing)
+            patched.setattr(websocket, "CLOSE_S", 600.0)
+            shutting = asyncio.create_task(desk.http.app.shutdown())
+            async with asyncio.timeout(20):
+                while len(told) < 3:
+                    await asyncio.sleep(0.01)
+            assert told == [1001] * 3 and not shutting.done()
+            shutting.cancel()
+            await asyncio.wait([shutting])
 
 
 async def test_readiness_ends_with_the_engine(desk: Desk) -> None:

@@ -118,6 +118,20 @@ def test_a_stream_comes_in_chunks_and_its_wav_header_is_open(
     assert same(data[44:], plain)
 
 
+@pytest.mark.parametrize("name", TYPES)
+def test_a_stream_of_every_format_says_its_type_and_can_be_played(
+    open_server: Served, plain: bytes, name: str
+) -> None:
+    made = post(open_server, {"input": SHORT, "response_format": name, "stream": True})
+    assert made.headers["content-type"] == TYPES[name]
+    assert "content-length" not in made.headers
+    if name != "pcm":
+        with av.open(io.BytesIO(made.content)) as container:
+            frames = list(container.decode(audio=0))
+        found = sum(frame.samples * 24_000 / frame.sample_rate for frame in frames)
+        assert len(plain) // 2 - 960 <= found <= len(plain) // 2 + 2_400
+
+
 def test_events_carry_the_same_audio_and_usage(open_server: Served, plain: bytes) -> None:
     body = {"input": SHORT, "response_format": "pcm", "stream_format": "sse"}
     made = post(open_server, body)
@@ -185,7 +199,9 @@ def test_a_client_that_leaves_stops_the_engine(open_server: Served, live: bool) 
     )
     assert after["engine_cancelled"] == before["engine_cancelled"] + 1
     assert after["engine_done"] == before["engine_done"]
-    assert open_server.still_frames() - before["engine_frame_rows"] < 1_000  # of about 3,500
+    still = open_server.still_frames()
+    assert still - before["engine_frame_rows"] < 1_000  # of about 3,500
+    assert still - after["engine_frame_rows"] <= 1, "a cancel is the last step's end"
 
 
 def test_a_client_that_stops_reading_holds_at_most_the_target(open_server: Served) -> None:

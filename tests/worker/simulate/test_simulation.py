@@ -107,6 +107,7 @@ def test_one_stream_changes_nobody_elses_first_audio(change: str) -> None:
         for each in (*others, one):
             world.offer(each)
         world.run(14.0)
+        world.note()  # the one with much text goes on
         first_s = [each.first_audio_s or 9.9 for each in world.outcomes if each.call.measured]
         assert not any(each.gaps_s for each in world.outcomes)
         figures.append(percentile(first_s, 0.95))
@@ -202,14 +203,41 @@ def test_speculative_requests_take_spare_rows_and_go_first(monkeypatch: pytest.M
         assert (told[number].first_audio_s or 9) <= (wanted.first_audio_s or 0) + 2 * frame_s
 
 
-def test_a_stream_before_a_flood_goes_on() -> None:
-    calm = World(GPU)
-    first = calm.offer(call(0, 0.0, 100))
-    for number in range(1, 60):
-        calm.offer(call(number, 1.0 + number * 0.001, 8))
-    calm.run(9.0)
-    assert first.done == "stop"
-    assert not first.gaps_s
+def newcomers_first(runner: ReplayRunner) -> Policy:
+    """Step nobody else while there is one who came within the last second."""
+
+    def policy(
+        columns: Columns, now_s: float, profile: Profile, margin_s: float, costs: StepCosts
+    ) -> Plan:
+        new = now_s - columns.arrival_s < 1.0
+        ready = columns.can_frame & new if new.any() else columns.can_frame
+        return schedule(replace(columns, can_frame=ready), now_s, profile, margin_s, costs)
+
+    return policy
+
+
+@pytest.mark.slow
+def test_nobody_starves_under_a_flood_of_new_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three speak for twelve seconds; from the second one on 25 a second want to say a word."""
+    monkeypatch.setitem(POLICIES, "newcomers_first", newcomers_first)
+
+    def flooded(policy: str) -> tuple[list[Outcome], list[Outcome]]:
+        world = World(replace(CPU, policy=policy))
+        speaking = [world.offer(call(number, 0.3 * number, 150)) for number in range(3)]
+        world.run(2.0)
+        flood = [world.offer(call(number, 2.0 + number * 0.04, 10)) for number in range(3, 250)]
+        world.run(14.0)
+        world.note()  # who starves has not ended
+        return speaking, [each for each in flood if not each.refused]
+
+    speaking, let_in = flooded("ours")
+    assert 30 < len(let_in) < 200, "a flood is more than fits"
+    assert [each.done for each in (*speaking, *let_in)] == ["stop"] * (3 + len(let_in))
+    assert not any(each.gaps_s for each in (*speaking, *let_in))
+    first_s = [each.first_audio_s or 9.9 for each in let_in]
+    assert max(first_s) < CPU.profile.first_audio_budget_s + 0.2, "nor does one of the flood"
+    starved, _ = flooded("newcomers_first")
+    assert all(each.gaps_s for each in starved), "this flood can starve them"
 
 
 def test_text_that_stalls_is_no_underrun() -> None:
