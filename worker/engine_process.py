@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playhead.engine.errors import ConfigError, TransportError
 from playhead.worker.engine_server import EngineServer, check_length
-from playhead.worker.interpreter import settle
+from playhead.worker.interpreter import hand_over_at_once, settle
 from playhead.worker.supervisor import EXIT_USAGE, Supervisor
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 from playhead.worker.watchdog import leave_within
@@ -138,6 +138,7 @@ async def _serve(carrier: ThreadCarrier, socket: Path) -> None:
 
     def ready() -> None:
         settle()
+        hand_over_at_once()
         logger.info("engine ready at %s", socket)
 
     try:

@@ -25,6 +25,8 @@ TEXT_TOPIC = "playhead.text"
 EVENTS_TOPIC = "playhead.events"
 CAPTIONS_TOPIC = "lk.transcription"
 REPORT_PERIOD_S = 0.25
+FRAME_MS = 10
+"""What comes out of the jitter buffer at a time."""
 AGENT_KIND = rtc.ParticipantKind.PARTICIPANT_KIND_AGENT
 
 
@@ -147,8 +149,9 @@ class Recording:
 class Listener:
     """One participant that hears the speaker of a room and may send it text."""
 
-    def __init__(self) -> None:
-        """Make it; `join` connects."""
+    def __init__(self, frame_ms: int = FRAME_MS) -> None:
+        """Make it; `join` connects. Longer frames wake a process of many listeners less often."""
+        self._frame_ms = frame_ms
         self.room = rtc.Room()
         self.recording = Recording()
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -240,11 +243,14 @@ class Listener:
             self.captions.append(piece)
 
     async def _record(self, track: rtc.RemoteAudioTrack) -> None:
-        stream = rtc.AudioStream(track, sample_rate=SAMPLE_RATE_HZ, num_channels=1)
+        stream = rtc.AudioStream(
+            track, sample_rate=SAMPLE_RATE_HZ, num_channels=1, frame_size_ms=self._frame_ms
+        )
+        held_s = (self._frame_ms - FRAME_MS) / 1e3
         try:
             async for event in stream:
                 samples = np.frombuffer(event.frame.data, dtype=np.int16).copy()
-                self.recording.append(samples, time.monotonic())
+                self.recording.append(samples, time.monotonic() - held_s)
         finally:
             await stream.aclose()
 

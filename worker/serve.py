@@ -34,7 +34,7 @@ from playhead.worker.http.options import LOOPBACK, HttpOptions
 from playhead.worker.http.routes import build_app
 from playhead.worker.http.service import Service
 from playhead.worker.http.voices import read_aliases
-from playhead.worker.interpreter import settle
+from playhead.worker.interpreter import hand_over_at_once, settle
 from playhead.worker.socket_carrier import SocketCarrier
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 from playhead.worker.watchdog import leave_within
@@ -297,6 +297,7 @@ class Server:
             starting.result()
             self._started = True
             settle()
+            hand_over_at_once()
             return await self._serve_ready(stopped)
         return 0 if stopped.done() else self._exit_code()
 

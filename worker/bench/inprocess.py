@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from playhead.engine.messages import Done, Submit
 from playhead.worker.client import EngineClient
-from playhead.worker.interpreter import settle
+from playhead.worker.interpreter import hand_over_at_once, settle
 from playhead.worker.thread_carrier import ThreadCarrier, engine_maker
 
 
@@ -21,6 +21,7 @@ async def opened(model: str | None, profile: str) -> AsyncIterator[EngineClient]
             if isinstance(result, Done):
                 break
         settle()
+        hand_over_at_once()
         yield client
     finally:
         client.close()

@@ -35,7 +35,7 @@ from playhead.worker import sdk_routing
 from playhead.worker.client import EngineClient, Utterance
 from playhead.worker.demo.server import end_with_parent
 from playhead.worker.engine_server import EngineServer
-from playhead.worker.interpreter import settle
+from playhead.worker.interpreter import hand_over_at_once, settle
 from playhead.worker.permissions import RoomPolicy
 from playhead.worker.session import RoomSession
 from playhead.worker.socket_carrier import SocketCarrier
@@ -236,6 +236,7 @@ def _serve_engine(setup: HostSetup) -> None:
 
     def ready() -> None:
         settle()
+        hand_over_at_once()
         print("ready", flush=True)
 
     asyncio.run(serve())

@@ -47,6 +47,8 @@ TOKEN_S = 0.03
 WARM_UP = "One moment please."
 SPEAKING_AT_ONCE = 2
 STAGGER_S = 0.4
+HEARD_FRAME_MS = 40
+"""All listeners share one process, and the machine with what is measured."""
 TURN_S = 60.0
 STEP_UP_S = 12.0
 """How long one more embedded speaker is tried."""
@@ -131,6 +133,7 @@ class Load:
     _hosts: list["HostProcess"] = field(default_factory=list)
     _chance: random.Random = field(default_factory=lambda: random.Random(1))
     _turns: "itertools.count[int]" = field(default_factory=itertools.count)
+    _texts: "itertools.cycle[str]" = field(default_factory=lambda: itertools.cycle(SENTENCES))
 
     @property
     def suffix(self) -> str:
@@ -228,7 +231,7 @@ class Load:
                     if self.carrier == "process":
                         self._start(self.setup("rooms", url=access.url))
                     self._hosts[-1].tell(access.token("speaker", room, kind="agent"))
-                    listener = Listener()
+                    listener = Listener(HEARD_FRAME_MS)
                     listeners.append(listener)
                     await listener.join(access.url, access.token("listener", room))
                     await asyncio.sleep(STAGGER_S)
@@ -263,8 +266,7 @@ class Load:
             await asyncio.sleep(self._chance.uniform(0.0, lasts_s / 9))
             while time.monotonic() < end_s:
                 room = rooms.pop(0)
-                text = SENTENCES[next(self._turns) % len(SENTENCES)]
-                turn = await self._speak(listeners, room, text)
+                turn = await self._speak(listeners, room, next(self._texts))
                 if time.monotonic() >= counted_s:
                     turns.append(turn)
                 rooms.append(room)
