@@ -102,11 +102,6 @@ class EagerRunner:
         """Forget the stream; its memory belongs to the slot."""
         self._slots.pop(slot, None)
 
-    @torch.inference_mode()
-    def codec_reset(self, slot: int) -> None:
-        """Forget the codec's past of a slot."""
-        self._codec_state.reset(slot)
-
     def _rows_to_run(self, prompt: Prompt) -> int:
         if prompt.num_rows > PROMPT_POSITIONS:
             raise TextTooLong(

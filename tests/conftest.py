@@ -12,28 +12,6 @@ from playhead.worker.demo.server import Access, LocalServer
 
 _numbers = itertools.count()
 
-REAL_TIME = ("livekit", "browser")
-"""Marks of the tests in which sound runs in real time: what else a machine does is heard."""
-MOST_RERUNS = 2
-"""One machine's hiccups in one run; more are ours."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run a test of sound in real time once more when it fails; a second failure is final."""
-    if config.pluginmanager.has_plugin("rerunfailures"):
-        for item in items:
-            if any(item.get_closest_marker(mark) for mark in REAL_TIME):
-                item.add_marker(pytest.mark.flaky(reruns=1))
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run that needed more reruns than one machine's hiccups explain."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    reruns = reporter.stats.get("rerun", []) if reporter else []
-    if len(reruns) > MOST_RERUNS:
-        reporter.write_line(f"{len(reruns)} tests failed at first, allowed are {MOST_RERUNS}")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
 
 @pytest.fixture(scope="session")
 def local_server() -> Iterator[LocalServer]:

@@ -104,26 +104,36 @@ def test_speech_when_it_goes_on_from_a_reference(
     assert run == [14, 10, 6, 2, 1]
 
 
-def test_codes_when_a_description_takes_several_pieces(tmp_path: Path) -> None:
-    """Its rows run in captured pieces, the last one part empty; the second time they are copied."""
+@pytest.mark.parametrize(
+    ("positions", "prompt_rows", "times"),
+    [(SIZES.prompt_positions, (4, 16), 3), (192, (64,), 12)],
+    ids=["several pieces", "longer than an entry of the store"],
+)
+def test_codes_when_a_description_is_long(
+    tmp_path: Path, positions: int, prompt_rows: tuple[int, ...], times: int
+) -> None:
+    """Its rows run in captured pieces, the last one part empty; the second time they are copied,
+    into whatever pages the slot has then."""
     made = write_checkpoint(tmp_path, "tiny-voicedesign", dtype=torch.float32)
     model = load_model(made)
-    frame = fold_frame(model.config, model.main_weights(), SIZES.max_positions, torch.float32)
+    sizes = replace(SIZES, prompt_positions=positions, usual_prompt_positions=positions)
+    frame = fold_frame(model.config, model.main_weights(), sizes.max_positions, torch.float32)
     codec = fold_codec(model.config.codec, model.codec_weights(), torch.float32)
-    graphs = GraphSizes((2,), (1,), prompt_rows=(4, 16), max_codec_streams=1)
-    mine = CudaRunner(frame, codec, SIZES, graphs, TORCH)
-    eager = EagerRunner(model, SIZES.max_streams, SIZES.segment_frames)
+    graphs = GraphSizes((2,), (1,), prompt_rows=prompt_rows, max_codec_streams=1)
+    mine = CudaRunner(frame, codec, sizes, graphs, TORCH)
+    eager = EagerRunner(model, sizes.max_streams, sizes.segment_frames)
     said = build_prompt(
-        model, voice=None, language="auto", instruct="a test of speech, you hear that. " * 3,
+        model, voice=None, language="auto", instruct="a test of speech, you hear that. " * times,
         text_mode="streaming",
     )  # fmt: skip
-    assert 2 * 16 < said.num_rows < SIZES.prompt_positions and said.num_rows % 16 not in (0, 4)
+    assert 2 * prompt_rows[-1] < said.num_rows < positions
+    assert said.num_rows % prompt_rows[-1] not in (0, *prompt_rows)
+    assert (said.num_constant_rows > PREFIX_PAGES * PAGE) == (positions == 192)
     codes, rows = [], []
-    for runner in (eager, mine, mine):
-        rows.append(runner.open(1, said, model.resolve_sampling(GREEDY), seed=0))
-        runner.prefill([1])
-        codes.append(np.stack([runner.frame([1], [40], [False]).codes for _ in range(6)]))
-        runner.close(1)
+    for slot, runner in ((1, eager), (1, mine), (2, mine)):
+        rows.append(runner.open(slot, said, model.resolve_sampling(GREEDY), seed=0))
+        runner.prefill([slot])
+        codes.append(np.stack([runner.frame([slot], [40], [False]).codes for _ in range(6)]))
     assert rows == [said.num_rows, said.num_rows, 0]
     assert np.array_equal(codes[1], codes[0]) and np.array_equal(codes[2], codes[0])
     assert len(np.unique(codes[0][:, 0], axis=0)) > 1, "one frame again and again proves little"
@@ -207,27 +217,3 @@ def test_sixteen_clones_at_once_are_what_each_is_alone(model: Model) -> None:
             assert state == alone[voice][0], f"state of voice {voice}"
             assert codes == alone[voice][1], f"codes of voice {voice}"
             assert abs(loud - alone[voice][2]) <= 1 and loud > 100
-
-
-def test_codes_when_a_description_is_longer_than_an_entry(tmp_path: Path) -> None:
-    """The second time its rows are copied page by page, into whatever pages the slot has then."""
-    made = write_checkpoint(tmp_path, "tiny-voicedesign", dtype=torch.float32)
-    model = load_model(made)
-    sizes = replace(SIZES, prompt_positions=192, usual_prompt_positions=192)
-    frame = fold_frame(model.config, model.main_weights(), sizes.max_positions, torch.float32)
-    codec = fold_codec(model.config.codec, model.codec_weights(), torch.float32)
-    graphs = GraphSizes((2,), (1,), prompt_rows=(64,), max_codec_streams=1)
-    mine = CudaRunner(frame, codec, sizes, graphs, TORCH)
-    eager = EagerRunner(model, sizes.max_streams, sizes.segment_frames)
-    said = build_prompt(
-        model, voice=None, language="auto", instruct="a test of speech, you hear that. " * 12,
-        text_mode="streaming",
-    )  # fmt: skip
-    assert PREFIX_PAGES * PAGE < said.num_constant_rows < sizes.prompt_positions
-    codes, rows = [], []
-    for slot, runner in ((1, eager), (1, mine), (2, mine)):
-        rows.append(runner.open(slot, said, model.resolve_sampling(GREEDY), seed=0))
-        runner.prefill([slot])
-        codes.append(np.stack([runner.frame([slot], [40], [False]).codes for _ in range(4)]))
-    assert rows == [said.num_rows, said.num_rows, 0]
-    assert np.array_equal(codes[1], codes[0]) and np.array_equal(codes[2], codes[0])
