@@ -15,6 +15,11 @@ ROUNDS = 60
 MOST_SPREAD = 2.0
 """A batch that takes longer than so many times its prediction met a stall, not its own size."""
 
+OVERLAP_SMOOTHING = 0.01
+"""Share of the newest batch in what is known of the overlap."""
+OVERLAP_PRIOR_S = 0.5
+"""Work taken as done one batch after another before anything was seen."""
+
 OFFLINE_RETRY_S = 2.0
 """A refused offline request has no deadline to be told about."""
 
@@ -69,7 +74,11 @@ class StepCosts:
         self.prompt_row_s = prompt_row_s
         self.codec_spread = 1.0
         """How many times its prediction the longest codec batch of late took; it fades."""
+        self.overlap = 1.0
+        """Time in which the device worked, for each second that its batches took: below 1 where
+        frames and codec run beside each other and so take longer each."""
         self._frames, self._codecs = _Line(frame_row_s), _Line(codec_frame_s)
+        self._took_s = self._busy_s = OVERLAP_PRIOR_S
 
     @classmethod
     def measured(
@@ -95,6 +104,12 @@ class StepCosts:
         self.codec_spread = max(share, faded)
         self.codec_fixed_s, self.codec_frame_s = self._codecs.saw(frames, took_s)
 
+    def saw_work(self, took_s: float, alone_s: float) -> None:
+        """Learn from one batch of any kind; `alone_s`: of its time what no other had covered."""
+        self._took_s += took_s - OVERLAP_SMOOTHING * self._took_s
+        self._busy_s += alone_s - OVERLAP_SMOOTHING * self._busy_s
+        self.overlap = self._busy_s / self._took_s
+
     def saw_prompt(self, rows: int, took_s: float) -> None:
         """Learn from one prefill that ran `rows` prompt rows; 0 rows were copied."""
         if rows:
@@ -112,13 +127,14 @@ class StepCosts:
 def busy_share(num_live: int, costs: StepCosts, profile: Profile) -> float:
     """Share of time the device works to keep `num_live` streams in real time.
 
-    Held back, streams are stepped together: one round of full batches a frame time.
+    Held back, streams are stepped together: one round of full batches a frame time. Batches that
+    run beside each other take longer, so what they overlap is counted once.
     """
     if num_live == 0:
         return 0.0
     rows = min(num_live, profile.max_rows)
     round_s = num_live / rows * costs.frame_s(rows) + costs.codec_s(num_live)
-    return round_s / FRAME_S
+    return costs.overlap * round_s / FRAME_S
 
 
 def retry_s(num_live: int, free_slots: int, costs: StepCosts, profile: Profile) -> float | None:

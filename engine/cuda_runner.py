@@ -180,6 +180,7 @@ class CudaRunner:
         self._joined.clear()
 
     @device_faults()
+    @torch.inference_mode()  # where graphs are off, a replay is the body itself
     def costs(self) -> StepCosts:
         """Return what the smallest and the largest batches take, timed over scratch slot 0."""
         if not self._on_device:

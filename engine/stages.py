@@ -43,6 +43,8 @@ class Batch(Generic[T]):
     launched_s: float
     due_s: float
     """When it should be done, by what such batches took before."""
+    done_s: float | None = None
+    """When it was done, where its launch returned no earlier."""
 
 
 class Stages:
@@ -68,6 +70,8 @@ class Stages:
         self._guard = RunawayGuard(profile.max_streams)
         self.segments = Segments(runner, intake, table, self._guard, fail)
         self._frame_done_s = self._codec_done_s = 0.0
+        self._worked_s = 0.0
+        """Up to when the device's work is counted."""
         self._leaving: set[int] = set()
         """Slots of released requests that a batch in flight may still hold."""
         self.num_landed = 0
@@ -186,7 +190,8 @@ class Stages:
             return
         began_s = max(started_s, self._frames[-1].due_s) if self._frames else started_s
         due_s = began_s + self._costs.frame_s(len(requests))
-        self._frames.append(Batch(requests, slots, 1, flight, started_s, due_s))
+        done_s = self._done_s(flight)
+        self._frames.append(Batch(requests, slots, 1, flight, started_s, due_s, done_s))
         self._table.launched(slots, 1, due_s)
 
     def launch_codec(self, rows: Sequence[CodecRow]) -> None:
@@ -209,7 +214,9 @@ class Stages:
                 continue
             began_s = max(started_s, self._codecs[-1].due_s) if self._codecs else started_s
             due_s = began_s + self._costs.codec_s(num_frames * len(members))
-            self._codecs.append(Batch(members, slots, num_frames, flight, started_s, due_s))
+            done_s = self._done_s(flight)
+            batch = Batch(members, slots, num_frames, flight, started_s, due_s, done_s)
+            self._codecs.append(batch)
             self._table.launched(slots, num_frames, due_s)
             for i in self._table.new_to_codec(slots):
                 members[i].first_codec_s = started_s
@@ -257,7 +264,7 @@ class Stages:
             batch, wait = self._frames.popleft(), False
             made = self._finish(batch)
             # A batch that was queued began when the one before it was done.
-            took_s, self._frame_done_s = self._took_s(batch, self._frame_done_s), self._clock()
+            took_s, self._frame_done_s = self._worked(batch, self._frame_done_s)
             if made is not None:
                 self._costs.saw_frame(len(batch.requests), took_s)
                 self._metrics.saw_frames(len(batch.requests), took_s)
@@ -284,7 +291,7 @@ class Stages:
         while self._codecs and (wait or self._codecs[0].flight.ready()):
             batch, wait = self._codecs.popleft(), False
             result = self._finish(batch)
-            took_s, self._codec_done_s = self._took_s(batch, self._codec_done_s), self._clock()
+            took_s, self._codec_done_s = self._worked(batch, self._codec_done_s)
             if result is not None:
                 in_tail = self._table.in_tail(batch.slots)
                 for i in self._guard.saw_samples(batch.slots, result.pcm, in_tail):
@@ -294,10 +301,19 @@ class Stages:
                 self._metrics.saw_codec(num_frames, took_s)
                 yield batch, result
 
-    def _took_s(self, batch: Batch[T], done_s: float) -> float:
-        """Return the device's time of a batch, or the host's: from when it could begin to now."""
+    def _worked(self, batch: Batch[T], before_s: float) -> tuple[float, float]:
+        """Return how long a batch took, by the device or from when it could begin, and its end."""
+        done_s = self._clock() if batch.done_s is None else batch.done_s
         took_s = batch.flight.took_s()
-        return self._clock() - max(batch.launched_s, done_s) if took_s is None else took_s
+        if took_s is None:
+            took_s = done_s - max(batch.launched_s, before_s)
+        self._costs.saw_work(took_s, max(done_s - max(self._worked_s, done_s - took_s), 0.0))
+        self._worked_s = max(self._worked_s, done_s)
+        return took_s, done_s
+
+    def _done_s(self, flight: Flight[T]) -> float | None:
+        """Return the time if a batch just launched is done: it ran within the launch."""
+        return self._clock() if flight.ready() else None
 
     def _finish(self, batch: Batch[T]) -> T | None:
         try:

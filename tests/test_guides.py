@@ -16,16 +16,25 @@ from playhead.worker.counters import RoomCounters
 from playhead.worker.http.prometheus import HttpCounters
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("api", "websocket", "profiles", "deployment", "tuning", "cost", "simulator")
+NAMES = ("api", "websocket", "voices", "profiles", "deployment", "tuning", "cost", "simulator")
 GUIDES = {name: (ROOT / f"docs/{name}.md").read_text() for name in NAMES}
 MANIFESTS = "tests/deploy/test_manifests.py"
 GUIDE_TEST = "tests/worker/http/test_guide.py"
 VOICES_TEST = "tests/worker/http/test_voices.py"
+VOICE_COMMANDS = "tests/worker/test_voice_command.py"
+BASE, NAMED = (f"Qwen/Qwen3-TTS-12Hz-1.7B-{kind}" for kind in ("Base", "CustomVoice"))
 SIMULATED = "tests/worker/simulate/test_simulate_command.py"
 RUN_BY = {
     "playhead config show": "tests/engine/test_profile.py",
     "playhead config show ttfa throughput": "tests/engine/test_profile.py",
     "playhead config check my.yaml": "tests/engine/test_profile.py",
+    "playhead download 1.7b-base": "tests/worker/test_download.py",
+    "playhead download 1.7b-customvoice --revision COMMIT": "tests/worker/test_download.py",
+    f"playhead voice add anna anna.wav --model {BASE}": VOICE_COMMANDS,
+    f'playhead say "Hello." -o hello.wav --voice anna --model {BASE}': VOICE_COMMANDS,
+    "playhead voice list": VOICE_COMMANDS,
+    "playhead voice delete anna": VOICE_COMMANDS,
+    f"playhead verify {NAMED} --profile balanced": "tests/worker/test_verify.py",
     "playhead watch": "tests/worker/test_watcher.py",
     "playhead serve --gpus all": "tests/worker/test_fleet.py",
     "playhead serve --engines 2": "tests/worker/test_fleet.py",

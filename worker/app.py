@@ -1,7 +1,8 @@
 """The worker process: an AgentServer whose jobs speak in rooms, over one engine.
 
-    threads:   jobs are threads of this process, and so is the engine
-    processes: jobs are processes, the engine is a process, a private Unix socket between them
+    socket:  jobs are threads of this process, the engine is a process behind a private Unix socket
+    thread:  jobs are threads of this process, and so is the engine
+    process: jobs are processes, each with a connection of its own to the engine's process
 
 Everything here runs on the main thread's loop, but for `load`, which the framework calls on a
 thread of its own.
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -84,7 +85,7 @@ class WorkerOptions:
     api_secret: str = field(repr=False)
     model: str | None = None
     profile: str = "cpu"
-    carrier: Literal["thread", "process"] = "thread"
+    carrier: Literal["socket", "thread", "process"] = "socket"
     agent_name: str = ""
     """Empty: every new room; else only rooms that ask for it by name."""
     max_rooms: int = 40
@@ -106,7 +107,7 @@ class WorkerApp:
         self._options = options
         self._profile = load_profile(options.profile)
         self._engine_process: EngineProcess | None = None
-        if options.carrier == "process":
+        if options.carrier != "thread":
             self._engine_process = EngineProcess(
                 options.model, options.profile, trace=options.trace
             )
@@ -152,8 +153,7 @@ class WorkerApp:
 
     def _make_server(self) -> AgentServer:
         options = self._options
-        threads = options.carrier == "thread"
-        path = self._engine_process.path if self._engine_process else None
+        threads = options.carrier != "process"
         server = AgentServer(
             job_executor_type=JobExecutorType.THREAD if threads else JobExecutorType.PROCESS,
             load_threshold=LOAD_LIMIT,
@@ -167,9 +167,7 @@ class WorkerApp:
             api_secret=options.api_secret,
             host="127.0.0.1",
             port=0,
-            setup_fnc=self._lend_client
-            if path is None
-            else partial(_dial_engine, path, options.rooms),
+            setup_fnc=self._lend_client if threads else self._dialling(),
         )
         server.rtc_session(
             partial(_enter_room, options.rooms),
@@ -179,12 +177,17 @@ class WorkerApp:
         server.on("worker_registered", lambda *_: self._note_registered())
         return server
 
+    def _dialling(self) -> Callable[[JobProcess], None]:
+        """Return what prepares a job process; it travels there, so the worker stays out of it."""
+        assert self._engine_process is not None
+        return partial(_dial_engine, self._engine_process.path, self._options.rooms)
+
     def _lend_client(self, process: JobProcess) -> None:
         process.userdata["client"] = self.client
         process.userdata["counters"] = self.counters
 
     def _note_registered(self) -> None:
-        if not self._registered and self._engine_process is None:
+        if not self._registered and self._options.carrier != "process":
             settle()  # all is loaded and no room was given yet; job processes do it themselves
         self._registered = True
 

@@ -157,10 +157,10 @@ def _add_worker(commands: "_Commands") -> None:
 def _add_worker_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--carrier",
-        choices=("thread", "process"),
-        default="thread",
-        help="thread: rooms and engine in one process (default); process: each room a process of "
-        "its own, the engine another",
+        choices=("socket", "thread", "process"),
+        default="socket",
+        help="socket: rooms in one process, the engine in another (default); thread: all in one "
+        "process; process: each room a process of its own, the engine another",
     )
     parser.add_argument(
         "--pump",

@@ -40,6 +40,7 @@ from playhead.engine.messages import (
     Words,
 )
 from playhead.worker.carrier import Carrier, EngineStatus, running_loop
+from playhead.worker.pace import Pace
 
 SpeechResult = Pcm | Words | Starved | Done
 _INPUT_ERRORS: dict[str, type[InputError]] = {
@@ -156,6 +157,8 @@ class EngineClient:
     def __init__(self, carrier: Carrier) -> None:
         """Take a carrier that is not started yet."""
         self._carrier = carrier
+        self.pace = Pace()
+        """Of this engine, as all who share the client see it."""
         self._lock = threading.Lock()
         self._live: dict[str, Utterance] = {}
         self._num_submitted = 0

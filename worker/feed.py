@@ -9,6 +9,7 @@ cut falls on a frame's border: the fade that replaces the rest joins without a c
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from playhead.engine.clock import PlaybackClock
@@ -76,9 +77,15 @@ class Piece:
 class FeedLine(PcmQueue):
     """Everything between a room's speeches and its sender's native queue."""
 
-    def __init__(self) -> None:
-        """Start held: nothing is handed over before `resume`."""
+    def __init__(self, start_s: Callable[[], float] = lambda: START_S) -> None:
+        """Start held: nothing is handed over before `resume`.
+
+        A speech begins once `start_s` of it waits, or so long after its first samples came.
+        """
         super().__init__()
+        self._start_s = start_s
+        self._begins: tuple[Line, float] | None = None
+        """A speech that could begin, and the last moment at which it does."""
         self._sent: deque[_Sent] = deque()
         self._dry_s = 0.0
         self._cut_s = 0.0
@@ -122,8 +129,8 @@ class FeedLine(PcmQueue):
         """Return when `take` may give something next; None: only after a push or resume."""
         if self.held or not self._lines or not self._lines[0].pcm:
             return None
-        if self._too_short(self._lines[0]):
-            return None
+        if self._too_short(self._lines[0], now_s):
+            return self._begins[1] if self._begins is not None else None
         if self._exit_s(now_s) is None:
             return self._next_tick_s(now_s) + PAST_TICK_S
         line = self._lines[0]
@@ -162,18 +169,25 @@ class FeedLine(PcmQueue):
     def _clocks(self) -> list[PlaybackClock]:
         return list(dict.fromkeys([piece.clock for piece in self._sent] + super()._clocks()))
 
-    def _too_short(self, line: Line) -> bool:
+    def _too_short(self, line: Line, now_s: float) -> bool:
         """Return whether a speech waits for more before it begins: a trim may leave it little."""
+        if self._begins is not None and self._begins[0] is not line:
+            self._begins = None
         if line.clock.pushed_samples or line.sealed or line.starved:
             return False
-        return line.num_samples < s_to_samples(START_S)
+        if line.num_samples < s_to_samples(START_S):
+            return True
+        start_s = self._start_s()
+        if self._begins is None:
+            self._begins = line, now_s + start_s
+        return line.num_samples < s_to_samples(start_s) and now_s < self._begins[1]
 
     def _kept_back(self, line: Line) -> int:
         return 0 if line.sealed or line.starved else FADE_SAMPLES
 
     def _allowed(self, line: Line, now_s: float) -> int:
         """Return how many samples of the line may go now."""
-        if self._too_short(line):
+        if self._too_short(line, now_s):
             return 0
         queued_s = max(self._dry_s - now_s, 0.0)
         free = line.num_samples - self._kept_back(line)

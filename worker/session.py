@@ -23,6 +23,7 @@ from playhead.worker.direct_pump import DirectPump, make_direct_source
 from playhead.worker.events import Finished, Interrupted, SpeakerEvent, SpeechError
 from playhead.worker.keep import PcmKeeper
 from playhead.worker.outbox import Outbox
+from playhead.worker.pace import Pace
 from playhead.worker.permissions import ParticipantKind, Permissions, RoomPolicy
 from playhead.worker.receivers import Receivers
 from playhead.worker.speaker import Speaker
@@ -85,7 +86,7 @@ class RoomSession:
         self._source = make_source() if pump == "queued" else make_direct_source()
         self._speaker = Speaker(
             client,
-            self._make_pump(pump),
+            self._make_pump(pump, client.pace),
             self._receivers,
             self._emit,
             clock_events=clock_events,
@@ -139,12 +140,12 @@ class RoomSession:
         self._counters.add("rooms")
         logger.info("room entered", extra={"room": self._room.name})
 
-    def _make_pump(self, kind: PumpKind) -> Pump:
+    def _make_pump(self, kind: PumpKind, pace: Pace) -> Pump:
         def restarted() -> None:
             self._speaker.restarted()
 
         if kind == "queued":
-            return QueuedPump(self._source, restarted)
+            return QueuedPump(self._source, restarted, pace.longest_s)
         return DirectPump(self._source, self._receivers.bridge_s, restarted)
 
     # -- participants

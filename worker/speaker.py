@@ -224,7 +224,7 @@ class Speaker:
 
     def _take(self, speech: Speech, result: SpeechResult) -> None:
         if isinstance(result, Pcm):
-            speech.received(result)
+            speech.received(result, self._client.pace, time.monotonic())
             if self._keeper is not None:
                 self._keeper.add(speech.request_id, result)
             self._pump.push(speech.clock, result.pcm)
@@ -232,6 +232,7 @@ class Speaker:
             speech.words.extend(result.words)
             self._emit(WordsTimed(speech.request_id, result.words, result.estimated))
         elif isinstance(result, Starved):
+            speech.starved()
             self._pump.starve(speech.clock)
         elif isinstance(result, Done) and result.reason == "cancelled":
             self._fail(speech, TransportError("the engine stopped; try again"))

@@ -10,6 +10,7 @@ from playhead.engine.units import SAMPLE_BYTES, samples_to_s
 from playhead.worker.client import Utterance
 from playhead.worker.events import ClockReading
 from playhead.worker.heard import begun, heard_text
+from playhead.worker.pace import Pace
 
 
 class Speech:
@@ -29,6 +30,10 @@ class Speech:
         self._text: list[str] = []
         self._num_captioned = 0
         self._received_samples = 0
+        self._received_at_s: float | None = None
+        """When the last chunk came; None where the next one waits for something else."""
+        self._held_s = 0.0
+        """How much sound was there to be played then."""
         self._chunk_frames = 0
         self._closed = False
         self._changed = asyncio.Event()
@@ -86,10 +91,19 @@ class Speech:
         if self._utterance is not None and self.done is None:
             self._utterance.report(snapshot)
 
-    def received(self, chunk: Pcm) -> None:
-        """Count a chunk that came from the engine."""
+    def received(self, chunk: Pcm, pace: Pace, now_s: float) -> None:
+        """Count a chunk that came from the engine, and tell how long it was waited for."""
+        if self._received_at_s is not None:
+            pace.waited(now_s - self._received_at_s, self._held_s)
         self._received_samples = chunk.start_sample + len(chunk.pcm) // SAMPLE_BYTES
         self._chunk_frames = chunk.num_frames
+        playing = self.clock.state == "playing"
+        self._received_at_s = now_s if playing else None
+        self._held_s = samples_to_s(self._received_samples - self.clock.exited_samples(now_s))
+
+    def starved(self) -> None:
+        """The next chunk waits for text, not for the engine."""
+        self._received_at_s = None
 
     def reading(self, snapshot: PlaybackSnapshot) -> ClockReading:
         """Return a snapshot of its clock as the room is told."""

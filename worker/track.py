@@ -10,7 +10,7 @@ from livekit import rtc
 
 from playhead.engine.clock import PlaybackClock
 from playhead.engine.units import SAMPLE_BYTES, SAMPLE_RATE_HZ, s_to_samples
-from playhead.worker.feed import Cut, FeedLine
+from playhead.worker.feed import START_S, Cut, FeedLine
 from playhead.worker.pcm_queue import TICK_S
 
 QUEUE_MS = 1000
@@ -70,11 +70,19 @@ class Source(Protocol):
 class QueuedPump:
     """Feeds an AudioSource that has a native queue, keeping at most the lead in it."""
 
-    def __init__(self, source: Source, on_restart: Callable[[], None] = lambda: None) -> None:
-        """Take a source; `on_restart` is called when sound begins after a dry queue."""
+    def __init__(
+        self,
+        source: Source,
+        on_restart: Callable[[], None] = lambda: None,
+        start_s: Callable[[], float] = lambda: START_S,
+    ) -> None:
+        """Take a source; `on_restart` is called when sound begins after a dry queue.
+
+        `start_s` says how much of a speech has to wait before it begins.
+        """
         self._source = source
         self._on_restart = on_restart
-        self._line = FeedLine()
+        self._line = FeedLine(start_s)
         self._wake = asyncio.Event()
         self._cutting: asyncio.Task[None] | None = None
 

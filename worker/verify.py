@@ -24,6 +24,7 @@ from playhead.engine.models.published import (
     PUBLISHED_SPEECH_TOKENIZER,
     SHORT_NAMES,
 )
+from playhead.engine.profile import Profile, load_profile
 
 if TYPE_CHECKING:
     from playhead.engine.models.loader import Model
@@ -67,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
     parser.add_argument("--no-speech", action="store_true", help="look at files alone")
     parser.add_argument("--voice", help="speak with this voice; base checkpoints need one")
     parser.add_argument(
+        "--profile",
+        default=env.get("PLAYHEAD_PROFILE") or "cpu",
+        help="speak on the device and with the weights of this profile: a built-in name or a .yaml "
+        "file; default cpu [PLAYHEAD_PROFILE]",
+    )
+    parser.add_argument(
         "--language",
         action="append",
         default=[],
@@ -84,9 +91,17 @@ def add_arguments(parser: argparse.ArgumentParser, env: Mapping[str, str]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; return 0 when nothing failed, else 1."""
+    """Print the table; return 0 when nothing failed, else 1.
+
+    Raises ConfigError, before a file is read, for a profile that is wrong or can't run here.
+    """
+    from playhead.engine.device import profile_tier
+
+    profile = load_profile(args.profile)
+    if not args.no_speech:
+        profile_tier(profile)
     lines: list[Line] = []
-    for line in _lines(args):
+    for line in _lines(args, profile):
         print(f"{line.outcome:4}  {line.check:20}  {line.told}", flush=True)
         lines.append(line)
     failed = sum(line.outcome == "fail" for line in lines)
@@ -95,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _lines(args: argparse.Namespace) -> Iterator[Line]:
+def _lines(args: argparse.Namespace, profile: Profile) -> Iterator[Line]:
     from playhead.engine.library import EMBEDDED_VOICE  # torch: slow to import
     from playhead.engine.models.loader import load_model, locate_checkpoint
 
@@ -121,7 +136,8 @@ def _lines(args: argparse.Namespace) -> Iterator[Line]:
     stored = yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))
     known = args.language or [x for x in stored if x in (model.config.languages or ("english",))]
     chosen = {language: stored.get(language, [])[: args.sentences] for language in known}
-    for check, passed, told in speech_lines(model, chosen, args.voice):
+    instruct = DESCRIPTION_OF_A_VOICE if model.config.kind == "voice_design" else None
+    for check, passed, told in speech_lines(model, chosen, profile, args.voice, instruct):
         yield Line(check, "skip" if passed is None else "pass" if passed else "fail", told)
 
 

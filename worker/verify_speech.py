@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from playhead.engine.device import profile_tier
 from playhead.engine.engine import Engine
 from playhead.engine.messages import Done, Failed, Pcm, Refused, Result, Submit
 from playhead.engine.models.loader import Model
-from playhead.engine.profile import load_profile
+from playhead.engine.profile import Profile
 from playhead.engine.units import SAMPLE_RATE_HZ
 
 Judged = tuple[str, bool | None, str]
@@ -29,21 +30,32 @@ _WINDOW = SAMPLE_RATE_HZ // 50
 
 
 def speech_lines(
-    model: Model, sentences: Mapping[str, Sequence[str]], voice: str | None
+    model: Model,
+    sentences: Mapping[str, Sequence[str]],
+    profile: Profile,
+    voice: str | None,
+    instruct: str | None,
 ) -> Iterator[Judged]:
-    """Speak every sentence; yield a line a language, and one for word errors."""
+    """Speak every sentence as the profile does; yield what spoke, a line a language, and one for
+    word errors. Raises ConfigError for a device that can't run the checkpoint."""
     if model.config.kind == "base" and voice is None:
         yield "speech", None, "base checkpoints speak with a cloned voice; give --voice"
         return
     results: list[Result] = []
-    engine = Engine(model.folder, load_profile("cpu"), results.extend)
+    engine = Engine(model.folder, profile, results.extend)
+    tier = profile_tier(profile, model.config)
+    kept = tier.quantized or tier.dtype
+    yield "engine", True, f"profile {profile.name}, {tier.device}, {kept}: {tier.why}"
     heard: dict[str, list[NDArray[np.int16]]] = {}
     for language, texts in sentences.items():
         spoken = []
         findings: list[str] = [] if texts else ["no sentences are stored for it"]
         asked = language if language in model.config.languages else "auto"
         for text in texts:
-            pcm, told = _speak(engine, results, text, asked, voice)
+            submit = Submit(
+                "verify", voice, asked, text=text, instruct=instruct, closed=True, live=False
+            )
+            pcm, told = _speak(engine, results, submit)
             spoken.append(pcm)
             findings += [f"{text[:24]!r} {what}" for what in (told, *faults(text, pcm)) if what]
         heard[language] = spoken
@@ -53,12 +65,10 @@ def speech_lines(
     yield _word_errors(sentences.get(ASR_LANGUAGE, ()), heard.get(ASR_LANGUAGE, []))
 
 
-def _speak(
-    engine: Engine, results: list[Result], text: str, language: str, voice: str | None
-) -> tuple[NDArray[np.int16], str]:
-    """Return the speech of a text, and what went wrong with it as a whole."""
+def _speak(engine: Engine, results: list[Result], submit: Submit) -> tuple[NDArray[np.int16], str]:
+    """Return the speech of a request, and what went wrong with it as a whole."""
     results.clear()
-    engine.post(Submit("verify", voice, language, text=text, closed=True, live=False))
+    engine.post(submit)
     ends: list[Done | Failed | Refused] = []
     while not ends:
         engine.step()

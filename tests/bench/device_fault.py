@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ TEXT = "This sentence is said again and again, until somebody stops it. " * 12
 MAX_FRAMES = 450
 WAIT_S = 120.0
 LOOK_S = 0.05
+AS_TOLD = "PYTHONPATH=tests/worker/faults:src:. PLAYHEAD_TEST_FAULT=FILE"
 _ENDED = re.compile(r"child ended with (-?\d+), restarting")
 
 
@@ -140,7 +142,8 @@ def main() -> int:
         told = measure(served, Path(named), word, args.streams or STREAMS[args.device])
         print(served.log_end())
     print(json.dumps(told, indent=1))
-    print(write_result("device-fault", label, told, " ".join(sys.orig_argv[1:]), args.out))
+    command = shlex.join(["python", *sys.orig_argv[1:]])
+    print(write_result("device-fault", label, told, f"{AS_TOLD} {command}", args.out))
     one_each = told["fault_streams_with_one_error"] == told["fault_streams"]
     good = one_each and told["fault_exit_code"] != 0 and told["fault_speaks_again"] == 1
     return 0 if good else 1

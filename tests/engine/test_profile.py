@@ -11,7 +11,7 @@ from playhead.engine.profile import PROFILE_FOLDER, Profile, load_profile, names
 from playhead.worker.cli import main
 from playhead.worker.config_command import described
 
-BUILT_IN = ("balanced", "consumer", "cpu", "deterministic", "throughput", "ttfa")
+BUILT_IN = ("balanced", "consumer", "cpu", "deterministic", "large", "throughput", "ttfa")
 
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> str:

@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from playhead.engine import cuda_runner
 from playhead.engine.cuda_frame import FrameBody, PromptBody
 from playhead.engine.cuda_runner import CudaRunner
 from playhead.engine.cuda_state import StateSizes
@@ -50,13 +51,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def runner(
-    model: Model, dtype: torch.dtype = torch.float32, quantized: QuantizedKind | None = None
-) -> CudaRunner:
+    model: Model, dtype: torch.dtype = torch.float32, quantized: QuantizedKind | None = None,
+    capture: bool = True,
+) -> CudaRunner:  # fmt: skip
     """Build the captured runner over the launches of the twins tier."""
     config = model.config
     frame = fold_frame(config, model.main_weights(), SIZES.max_positions, dtype, quantized)
     codec = fold_codec(config.codec, model.codec_weights(), dtype)
-    return CudaRunner(frame, codec, SIZES, GRAPHS, TORCH)
+    return CudaRunner(frame, codec, SIZES, GRAPHS, TORCH, capture)
 
 
 def prompt(model: Model, row: int) -> Prompt:
@@ -141,6 +143,35 @@ class OnDevice(TorchDispatchMode):
         for leaf in tree_leaves((args, kwargs or {})):
             assert not isinstance(leaf, torch.Tensor) or leaf.device.type == "meta", name
         return func(*args, **(kwargs or {}))
+
+
+class Clock:
+    """Two events 10 ms apart, on no device."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        pass
+
+    def record(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: "Clock") -> float:
+        return 10.0
+
+
+def test_batches_are_timed_where_graphs_are_off(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay is then the body itself: it writes tensors that only inference mode may write."""
+    mine = runner(model, capture=False)
+    monkeypatch.setattr(cuda_runner, "DeviceEvent", Clock)
+    monkeypatch.setattr(mine, "_on_device", True)
+    assert not torch.is_inference_mode_enabled()
+    costs = mine.costs()
+    assert costs.frame_s(4) == pytest.approx(0.002, rel=0.1)
+    assert costs.codec_s(8) == pytest.approx(0.002, rel=0.1)
 
 
 @pytest.mark.slow

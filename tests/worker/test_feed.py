@@ -232,3 +232,33 @@ def test_no_sample_is_lost_or_doubled_whatever_happens(steps: list[tuple[str, in
     play(feed, now_s, now_s + pushed / 24000 + 1, 0.01)
     assert clock.pushed_samples == pushed
     assert clock.exited_samples(now_s + pushed / 24000 + 1) == pushed
+
+
+@pytest.mark.parametrize("later_ms", [20, 60, None])
+def test_speech_begins_with_what_its_engine_makes_one_wait_for(later_ms: int | None) -> None:
+    """At 100 ms of it, or 100 ms after it could begin: an engine may make no more till then."""
+    feed, clock = FeedLine(lambda: 0.1), clock_of()
+    feed.resume()
+    feed.push(clock, pcm(24 * 80))
+    begun_s = 100.0
+    for ms in range(300):
+        now_s = 1.0 + ms / 1000
+        if ms == later_ms:
+            feed.push(clock, pcm(24 * 80))
+        next_s = feed.next_s(now_s)
+        if feed.take(now_s) is not None:
+            begun_s = min(begun_s, now_s)
+        elif begun_s == 100.0:
+            assert next_s == pytest.approx(1.1)
+    assert begun_s == pytest.approx(1.0 + (100 if later_ms is None else later_ms) / 1000)
+
+
+def test_a_speech_that_began_is_not_held_again_when_waits_grow() -> None:
+    wait_s = 0.0
+    feed, clock = FeedLine(lambda: wait_s), clock_of()
+    feed.resume()
+    feed.push(clock, pcm(24 * 80))
+    assert feed.take(1.0) is not None
+    wait_s = 0.2
+    feed.push(clock, pcm(24 * 80))
+    assert feed.take(1.01) is not None

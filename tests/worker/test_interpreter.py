@@ -67,7 +67,7 @@ async def tidied(client):
     assert lost() is None, "nobody is spoken to: it is searched for"
 """
 IN_THREADS = """
-made = worker("thread")
+made = worker("socket")
 seen = [tuned()]
 for _ in range(2):  # the second time the server was away: rooms may be live
     made._server.emit("worker_registered", "id", None)

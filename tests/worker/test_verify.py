@@ -12,11 +12,19 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from playhead.engine import device
+from playhead.engine.engine import Engine
 from playhead.engine.library import EMBEDDED_VOICE
+from playhead.engine.messages import Submit
 from playhead.engine.models.loader import load_model
 from playhead.engine.models.synthetic import write_checkpoint
 from playhead.worker.cli import main
-from playhead.worker.verify import REFERENCE_FRAMES, SENTENCES, _both_codes
+from playhead.worker.verify import (
+    DESCRIPTION_OF_A_VOICE,
+    REFERENCE_FRAMES,
+    SENTENCES,
+    _both_codes,
+)
 from playhead.worker.verify_speech import faults
 
 Q, K = (f"talker.model.layers.0.self_attn.{n}_proj.weight" for n in ("k", "v"))
@@ -179,6 +187,28 @@ def test_table_when_random_weights_speak(
     assert code == 1
     assert "fail  speech english" in table
     assert "did not end by itself (length)" in table
+
+
+@pytest.mark.slow
+def test_speech_is_that_of_the_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On its device or not at all; a designed voice gets a description."""
+    folder = str(write_checkpoint(tmp_path, "tiny-voicedesign", dtype=torch.float32))
+    monkeypatch.setattr(device, "probe", lambda: device.Found("2.11"))
+    (tmp_path / "wrong.yaml").write_text("no_key: 1\n")
+    for profile, told in ((str(tmp_path / "wrong.yaml"), "no_key"), ("ttfa", "without CUDA")):
+        assert main(["verify", folder, "--profile", profile]) == 2
+        said = capsys.readouterr()
+        assert told in said.err and not said.out, "it is told before anything is looked at"
+    asked: list[Submit] = []
+    post = Engine.post
+    monkeypatch.setattr(Engine, "post", lambda engine, x: asked.append(x) or post(engine, x))
+    (tmp_path / "mine.yaml").write_text("extends: cpu\nmax_rows: 2\n")
+    main(["verify", folder, "--profile", str(tmp_path / "mine.yaml"), "--sentences", "1",
+          "--language", "english"])  # fmt: skip
+    assert "pass  engine                profile mine, cpu, float32: " in capsys.readouterr().out
+    assert [submit.instruct for submit in asked] == [DESCRIPTION_OF_A_VOICE]
 
 
 TONE = (np.sin(np.arange(24_000) / 20) * 9_000).astype(np.int16)

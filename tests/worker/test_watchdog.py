@@ -231,7 +231,7 @@ async def test_a_worker_with_a_stuck_device_tells_its_room_and_starts_anew(
     fault = tmp_path / "fault"
     monkeypatch.setenv("PLAYHEAD_TEST_FAULT", str(fault))
     monkeypatch.setenv("PYTHONPATH", f"{FAULTS}{os.pathsep}{os.environ.get('PYTHONPATH', 'src')}")
-    worker = Worker(livekit_server, tmp_path)
+    worker = Worker(livekit_server, tmp_path, "--carrier", "thread")
     try:
         await worker.registered()
         first = worker.child("worker", "--no-supervise").pid

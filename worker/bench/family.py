@@ -4,9 +4,9 @@ Each member is measured in a process of its own, so cold start and peak memory a
 first audio in four parts (text, acoustic, codec, end to end), streamed and full text, a 15 s
 utterance, cold start (imports, census, tokenizer, weights, captures), peak memory, and for
 quantized weights the error of the scores; for Base the first audio of a new and of a stored
-clone. Figures are written as they come. Where kernels had to be compiled, a second process tells
-the cold start of a machine that has them. Checkpoints are random weights at the published shapes,
-generated when they are missing.
+clone, in process and over HTTP. Figures are written as they come. Where kernels had to be
+compiled, a second process tells the cold start of a machine that has them. Checkpoints are random
+weights at the published shapes, generated when they are missing.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import IO
 from playhead.engine.errors import ConfigError, EngineFailure
 from playhead.worker.bench.checkpoint import checkpoint
 from playhead.worker.bench.report import Report, add_common_arguments
+from playhead.worker.bench.uploads import uploaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,9 @@ TAKES_S = {"cuda": 60.0, "cpu": 60.0}
 """A member's time that has to be left for it to begin."""
 REQUESTS = {"cuda": 30, "cpu": 3}
 FRAMES_15_S = 188
+STREAMS = 64
+"""Most that a member has room for, whatever its profile."""
+TEXT = "The evening train leaves from the main station at a quarter past nine."
 COMPILED = "kernels_compiled"
 """What a process tells of its start beside figures: kernels that the compiler's cache lacked."""
 TABLES = {
@@ -80,6 +84,8 @@ TABLES = {
         "stored": "clone_cached_first_audio_ms",
         "in context, new": "clone_new_in_context_first_audio_ms",
         "in context, stored": "clone_cached_in_context_first_audio_ms",
+        "new, over HTTP": "clone_new_http_first_audio_ms",
+        "stored, over HTTP": "clone_cached_http_first_audio_ms",
         "new description": "design_new_first_audio_ms",
         "vector's error": "clone_vector_error", "same codes": "clone_same_codes",
     },
@@ -157,6 +163,8 @@ def _measure(member: Member, args: argparse.Namespace, report: Report, requests:
     finally:
         if compiled:  # the compiler has them in its cache now
             told_by_process(job | {"cold_only": True}, max(report.left_s, 1.0), tell)
+    if member.cloned:
+        tell(uploaded(folder, profile, STREAMS, requests, TEXT))
 
 
 def first_start(cold: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,6 @@ inside, because they are part of the cold start.
 import asyncio
 import contextlib
 import json
-import math
 import os
 import statistics
 import sys
@@ -18,8 +17,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from playhead.engine.errors import EngineFailure, UnknownVoice
-from playhead.engine.units import FRAME_SAMPLES, SAMPLE_BYTES, SAMPLE_RATE_HZ
-from playhead.worker.bench.family import COMPILED, FRAMES_15_S
+from playhead.engine.units import FRAME_SAMPLES, SAMPLE_RATE_HZ
+from playhead.worker.bench.family import COMPILED, FRAMES_15_S, STREAMS, TEXT
+from playhead.worker.bench.uploads import REFERENCE_S, reference
 
 if TYPE_CHECKING:
     from playhead.engine.messages import Submit
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     from playhead.engine.runner import Runner
     from playhead.engine.voice_store import VoiceStore
 
-STREAMS = ROWS = 64
-TEXT = "The evening train leaves from the main station at a quarter past nine."
+ROWS = 64
 LONG_TEXT = "This is a longer text that is spoken to its end and written into one file. " * 4
 DESCRIPTION = "a calm woman of about forty, close to the microphone, who takes her time"
 SLOT, TEXT_ID = 1, 5
 PART_TRIALS = 20
-REFERENCE_S = 3.0
 GIB = float(1 << 30)
 
 
@@ -336,27 +334,6 @@ class Member:
                            TRITON if self._tier.triton else TORCH)  # fmt: skip
         return {"logit_error": told.relative, "logit_error_largest": told.largest,
                 "logit_same_best": told.same_best}  # fmt: skip
-
-
-def reference(pitch_hz: float, duration_s: float = REFERENCE_S) -> bytes:
-    """Return a WAV file, 24 kHz: syllables of a harmonic tone with pauses."""
-    import io
-    import wave
-
-    import numpy as np
-
-    at_s = np.arange(int(duration_s * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
-    tone = sum(np.sin(2 * math.pi * pitch_hz * k * at_s) / k for k in range(1, 12))
-    loud = np.clip(np.sin(2 * math.pi * 3 * at_s), 0, None)
-    noise = np.random.default_rng(int(pitch_hz)).normal(size=len(at_s)) * 1e-4
-    samples = (0.2 * tone * loud + noise).clip(-0.9, 0.9) * 32767
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(SAMPLE_BYTES)
-        out.setframerate(SAMPLE_RATE_HZ)
-        out.writeframes(samples.astype("<i2").tobytes())
-    return file.getvalue()
 
 
 def tried(part: Callable[[], dict[str, float]], tell: Callable[[dict[str, float]], None]) -> bool:

@@ -4,7 +4,8 @@
 speakers at once, one by one, as long as nobody hears a gap. `replay`: all rooms speak, over an
 engine that says stored speech at the step times of a GPU, through the real scheduler, carrier and
 pump. Rooms are entered one after another and warmed up before anything is counted. The media
-server, the engine and the rooms are processes of their own; in the carrier `process` every room is.
+server, the rooms and the listeners are processes of their own, and but for the carrier `thread` so
+is the engine; in the carrier `process` every room is one.
 """
 
 import argparse
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from playhead.worker.listener import Listener
 
 PARTS = ("embedded", "replay")
-CARRIERS = ("thread", "process")
+CARRIERS = ("socket", "thread", "process")
 SENTENCES = (
     "Good morning, and thanks for calling. How can I help you with your order today?",
     "The package left our warehouse on Monday, and it should be at your door by Friday.",
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `playhead bench rooms`."""
     parser.description = __doc__
     parser.add_argument("--parts", default=",".join(PARTS), help=f"default {','.join(PARTS)}")
-    parser.add_argument("--carriers", default=",".join(CARRIERS), help="default thread,process")
+    parser.add_argument("--carriers", default=",".join(CARRIERS), help="default: all three")
     parser.add_argument("--rooms", type=int, default=10, help="default 10")
     parser.add_argument("--window-s", type=float, default=45.0, help="counted; default 45")
     parser.add_argument(
@@ -138,14 +139,14 @@ class Load:
     @property
     def suffix(self) -> str:
         """What figures of this load are called after their name."""
-        return f"_{self.part}" + ("" if self.carrier == "thread" else "_process")
+        return _suffix(self.part, self.carrier)
 
     def setup(self, mode: str, **given: object) -> dict[str, object]:
         """Return what a host of this load is told."""
         from playhead.worker.bench.room_host import HostSetup
 
         times = self.args.step_times if self.part == "replay" else None
-        socket = str(self.folder / f"{self.suffix}.sock") if self.carrier == "process" else None
+        socket = None if self.carrier == "thread" else str(self.folder / f"{self.suffix}.sock")
         base = HostSetup(
             mode, times=times, socket=socket, speech=str(self.folder / "speech.npz"),
             pump=self.args.pump, texts=SENTENCES,
@@ -222,9 +223,9 @@ class Load:
         with LocalServer() as server:
             access = server.access
             try:
-                if self.carrier == "process":
+                if self.carrier != "thread":
                     self._start(self.setup("engine"))
-                else:
+                if self.carrier != "process":
                     self._start(self.setup("rooms", url=access.url))
                 for number in range(self.args.rooms):
                     room = f"bench-{number}"
@@ -346,7 +347,8 @@ def summary(turns: Sequence[Turn]) -> dict[str, float]:
 
 def _asked_for(known: dict[str, float], rooms: int) -> dict[str, float]:
     """Return the figures under the names by which they are compared, from those of the loads."""
-    gaps = [known[f"gaps{s}"] for s in _suffixes() if f"gaps{s}" in known]
+    suffixes = (_suffix(*load) for load in itertools.product(PARTS, CARRIERS))
+    gaps = [known[f"gaps{s}"] for s in suffixes if f"gaps{s}" in known]
     found = {f"gaps_{rooms}rooms": sum(gaps)}
     for name, source in (
         (f"token_to_heard_p50_ms_{rooms}rooms", "token_to_heard_p50_ms_replay"),
@@ -359,8 +361,9 @@ def _asked_for(known: dict[str, float], rooms: int) -> dict[str, float]:
     return found
 
 
-def _suffixes() -> list[str]:
-    return [f"_{part}{end}" for part in PARTS for end in ("", "_process")]
+def _suffix(part: str, carrier: str) -> str:
+    """Return the end of a load's names; a worker's own carrier is not named."""
+    return f"_{part}" if carrier == CARRIERS[0] else f"_{part}_{carrier}"
 
 
 def store_speech(path: Path) -> None:

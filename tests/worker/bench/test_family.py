@@ -20,7 +20,7 @@ from playhead.worker.bench.family import (
     tables,
     told_by_process,
 )
-from playhead.worker.bench.family_member import reference
+from playhead.worker.bench.uploads import reference
 from playhead.worker.cli import main
 
 PLAIN = {"first_audio_ms": 1.0, "wall_s_15s": 2.0, "cold_start_s": 3.0, "peak_gib": 4.0,
@@ -100,12 +100,16 @@ def test_tiny_members_are_measured_to_the_last_figure(
     wanted |= {f"clone_{which}{kind}_first_audio_ms_tiny_base" for which in ("new", "cached")
                for kind in ("", "_in_context")}  # fmt: skip
     wanted |= {f"clone_new{kind}_made_ms_tiny_base" for kind in ("", "_in_context")}
+    wanted |= {f"clone_{what}_ms_tiny_base" for what in
+               ("new_http_made", "new_http_first_audio", "cached_http_first_audio")}  # fmt: skip
     wanted |= {"design_new_first_audio_ms_tiny_voicedesign"}
     assert told["clone_vector_error_tiny_base"] < 1e-5 and told["clone_same_codes_tiny_base"] == 1
     assert wanted <= told.keys() and "wall_s_15s_tiny" not in told
     for kind in ("", "_in_context"):
         new, made = (f"clone_new{kind}_{what}_ms_tiny_base" for what in ("first_audio", "made"))
         assert 0 < told[made] < told[new], "making the voice is part of the wait"
+    over_http = (told[f"clone_new_http_{what}_ms_tiny_base"] for what in ("made", "first_audio"))
+    assert 0 < next(over_http) < next(over_http)
     assert told["wall_audio_s_tiny"] > 0.7
     assert "| tiny_base | " in capfd.readouterr().out, "tables come last"
     assert voices_kept() <= before

@@ -48,7 +48,8 @@ def test_compared_figures_come_from_those_of_the_loads() -> None:
     known = {
         "gaps_embedded": 0.0,
         "gaps_replay": 1.0,
-        "gaps_replay_process": 2.0,
+        "gaps_replay_thread": 2.0,
+        "gaps_replay_other": 9.0,
         "token_to_heard_p95_ms_replay": 200.0,
         "step_p99_ratio_replay": 1.2,
         "speakers_0gaps_embedded": 4.0,

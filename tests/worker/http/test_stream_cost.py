@@ -156,7 +156,7 @@ async def test_a_chunk_over_a_websocket_costs_one_write_and_no_timer() -> None:
 def test_a_stream_leaves_nothing_to_be_searched_for() -> None:
     with left_behind() as found:
         asyncio.run(test_a_chunk_costs_one_write_and_no_timer())
-    of_a_process = ("carrier.", "socket_carrier.", "wire.", "client.EngineClient")
+    of_a_process = ("carrier.", "socket_carrier.", "wire.", "client.EngineClient", "pace.")
     assert not [
         name for name in found if not name.startswith(of_a_process, len("playhead.worker."))
     ]
