@@ -5,6 +5,7 @@ PlayheadError
 │   ├── EmptyText           nothing but white space
 │   ├── UnknownVoice        no such voice or speaker
 │   ├── UnknownLanguage     no such language
+│   ├── NotInstructable     the checkpoint follows no instruction
 │   └── TextTooLong         more text than the profile allows (HTTP 413)
 ├── ConfigError             a profile, flag or environment value is wrong
 ├── CheckpointError         a model folder is incomplete, damaged or of another shape
@@ -48,6 +49,12 @@ class UnknownLanguage(InputError):
     """No language of that name."""
 
     code = "unknown_language"
+
+
+class NotInstructable(InputError):
+    """The checkpoint was not trained to follow an instruction."""
+
+    code = "instructions_not_supported"
 
 
 class TextTooLong(InputError):

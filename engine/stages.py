@@ -71,7 +71,7 @@ class Stages:
         self.segments = Segments(runner, intake, table, self._guard, fail)
         self._frame_done_s = self._codec_done_s = 0.0
         self._worked_s = 0.0
-        """Up to when the device's work is counted."""
+        """Up to when it is counted that something flies."""
         self._leaving: set[int] = set()
         """Slots of released requests that a batch in flight may still hold."""
         self.num_landed = 0
@@ -191,6 +191,7 @@ class Stages:
         began_s = max(started_s, self._frames[-1].due_s) if self._frames else started_s
         due_s = began_s + self._costs.frame_s(len(requests))
         done_s = self._done_s(flight)
+        self._launched(started_s)
         self._frames.append(Batch(requests, slots, 1, flight, started_s, due_s, done_s))
         self._table.launched(slots, 1, due_s)
 
@@ -215,6 +216,7 @@ class Stages:
             began_s = max(started_s, self._codecs[-1].due_s) if self._codecs else started_s
             due_s = began_s + self._costs.codec_s(num_frames * len(members))
             done_s = self._done_s(flight)
+            self._launched(started_s)
             batch = Batch(members, slots, num_frames, flight, started_s, due_s, done_s)
             self._codecs.append(batch)
             self._table.launched(slots, num_frames, due_s)
@@ -307,9 +309,14 @@ class Stages:
         took_s = batch.flight.took_s()
         if took_s is None:
             took_s = done_s - max(batch.launched_s, before_s)
-        self._costs.saw_work(took_s, max(done_s - max(self._worked_s, done_s - took_s), 0.0))
-        self._worked_s = max(self._worked_s, done_s)
+        self._costs.saw_work(took_s, max(done_s - self._worked_s, 0.0))
+        self._worked_s = max(done_s, self._worked_s)
         return took_s, done_s
+
+    def _launched(self, started_s: float) -> None:
+        """Count from here if nothing flew before."""
+        if not self.flying:
+            self._worked_s = started_s
 
     def _done_s(self, flight: Flight[T]) -> float | None:
         """Return the time if a batch just launched is done: it ran within the launch."""

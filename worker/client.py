@@ -17,6 +17,7 @@ from playhead.engine.errors import (
     DeviceFault,
     EngineFailure,
     InputError,
+    NotInstructable,
     PlayheadError,
     TextTooLong,
     TransportError,
@@ -44,7 +45,8 @@ from playhead.worker.pace import Pace
 
 SpeechResult = Pcm | Words | Starved | Done
 _INPUT_ERRORS: dict[str, type[InputError]] = {
-    kind.code: kind for kind in (InputError, UnknownVoice, UnknownLanguage, TextTooLong)
+    kind.code: kind
+    for kind in (InputError, UnknownVoice, UnknownLanguage, NotInstructable, TextTooLong)
 }
 LOST_CODE = TransportError.code
 

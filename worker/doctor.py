@@ -209,7 +209,7 @@ def _idle_gpu(config: ModelConfig, found: Found) -> Iterator[Check]:
     """Tell of a GPU that the profile leaves alone."""
     best = choose_device("auto", config, found)
     if best.name != "cpu":
-        advice = "choose a profile for it: --profile ttfa, balanced or throughput"
+        advice = "choose a profile for it: --profile ttfa, balanced, large or throughput"
         yield Check("unused gpu", False, f"{best.name} on {best.device}", advice, needed=False)
 
 

@@ -52,7 +52,7 @@ class TTS(tts.TTS[Never]):
         top_p: Share of probability that competes.
         repetition_penalty: Above 1 makes repeated codes less likely.
         seed: Equal seed, text and options give equal speech; 0 if not given.
-        speed: 1.0; other values are refused, the voice is not stretched.
+        speed: 1.0; other values are refused: in rooms the voice is not stretched.
         pronunciations: From a word or phrase to how it is spelled when it is said; captions
             keep the word.
         normalize: Whether markup is left out and figures are read as words; True if not

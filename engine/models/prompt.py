@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from playhead.engine.errors import InputError, UnknownLanguage, UnknownVoice
+from playhead.engine.errors import InputError, NotInstructable, UnknownLanguage, UnknownVoice
 from playhead.engine.messages import TextMode
 from playhead.engine.models.config import ModelConfig
 
@@ -87,7 +87,7 @@ def build_prompt(
     """Lay out the prompt of one talker segment (spec sections 3 and 7).
 
     `body` holds the text ids; it is used in "full" mode and by in-context clones, whose text must
-    be complete. Raises UnknownVoice, UnknownLanguage, or InputError for an instruction or a clone
+    be complete. Raises UnknownVoice, UnknownLanguage, NotInstructable, or InputError for a clone
     the model cannot follow.
     """
     config = model.config
@@ -207,18 +207,18 @@ def _instruct_ids(model: "Model", instruct: str | None) -> tuple[int, ...]:
         return ()
     config = model.config
     if config.kind == "custom_voice" and config.size_label == "0b6":
-        raise InputError(
+        raise NotInstructable(
             "instruct was given, but the 0.6B custom-voice model was not trained to follow one; "
             "leave it out or load a 1.7B checkpoint"
         )
     if config.kind == "base":
-        raise InputError(
+        raise NotInstructable(
             "instruct was given, but base checkpoints take their manner from the reference voice; "
             "leave it out, or load a custom_voice or voice_design checkpoint"
         )
     found = model.instruct_ids(instruct)
     if found is None:
-        raise InputError(
+        raise NotInstructable(
             f"instruct was given, but this checkpoint ({config.size_label or config.kind}) was not "
             "trained to follow one; leave it out or load a 1.7B checkpoint"
         )

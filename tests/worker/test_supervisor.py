@@ -79,7 +79,8 @@ def test_child_ends_well_when_the_supervisor_gets_a_signal(
         "print('up', flush=True)\ntime.sleep(60)"
     )
     outer = (
-        "import sys; from playhead.worker.supervisor import Supervisor\n"
+        "import signal, sys; from playhead.worker.supervisor import Supervisor\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup\n"
         f"sys.exit(Supervisor([sys.executable, '-c', {inner!r}]).run())"
     )
     process = subprocess.Popen(child(outer), stdout=subprocess.PIPE, env=os.environ.copy())

@@ -15,6 +15,7 @@ from playhead.engine.text.pronunciations import (
 )
 from playhead.worker.http.problem import Problem
 from playhead.worker.http.schema import Schema, check_object
+from playhead.worker.http.tempo import FASTEST, OWN, SLOWEST
 from playhead.worker.http.voices import AUTO, Models, Voices, check_language
 
 if TYPE_CHECKING:  # the store needs what a client of the service has not
@@ -68,6 +69,8 @@ class SpeechRequest:
     response_format: str
     sse: bool
     live: bool
+    speed: float = OWN
+    """How many times as fast as the model speaks, at its own pitch."""
 
     @property
     def num_chars(self) -> int:
@@ -118,7 +121,7 @@ def speech_schema(known: Known) -> Schema:
             "input": text,
             **control_fields(known),
             "response_format": {"type": "string", "enum": list(FORMATS)},
-            "speed": {"type": "number", "enum": [1.0]},
+            "speed": {**_NUMBER, "minimum": SLOWEST, "maximum": FASTEST},
             "stream_format": {"type": "string", "enum": ["audio", "sse"]},
             "stream": _FLAG,
         },
@@ -130,23 +133,19 @@ def speech_schema(known: Known) -> Schema:
 
 def read_speech(body: dict[str, Any], known: Known, request_id: str) -> SpeechRequest:
     """Return the request in a body; raises Problem or an InputError that names the field."""
-    speed = body.get("speed", 1.0)
-    if isinstance(speed, int | float) and not isinstance(speed, bool) and speed != 1:
-        raise Problem(
-            422,
-            "speed_not_supported",
-            "speed must be 1.0; the voice is not stretched",
-            param="speed",
-        )
     given = check_object(body, _open_schema(known.max_chars))
     response_format = given.get("response_format", "mp3")
     sse = given.get("stream_format") == "sse"
     live = given.get("stream", sse or response_format == "pcm")
     if sse and not live:
         raise _contradiction("stream", "stream_format sse is a stream: drop stream=false")
-    submit = read_controls(given, known, request_id, text=given["input"], closed=True, live=live)
+    speed = float(given.get("speed", OWN))
+    promised = live and speed <= OWN  # faster than real time is for spare rows
+    submit = read_controls(
+        given, known, request_id, text=given["input"], closed=True, live=promised
+    )
     unread = replace(submit, word_times=False)  # no answer to this request holds word times
-    return SpeechRequest(unread, response_format, sse, live)
+    return SpeechRequest(unread, response_format, sse, live, speed)
 
 
 @lru_cache(maxsize=8)

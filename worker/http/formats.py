@@ -15,6 +15,7 @@ import av.container
 import numpy as np
 
 from playhead.engine.units import SAMPLE_BYTES, SAMPLE_RATE_HZ
+from playhead.worker.http.tempo import OWN, Tempo
 
 OPEN_ENDED = 0xFFFFFFFF
 """A WAV size that says: until the stream ends."""
@@ -53,12 +54,13 @@ class Encoder(Protocol):
         """Return the last bytes; for a file, all of them."""
 
 
-def encoder(response_format: str, *, live: bool) -> Encoder:
+def encoder(response_format: str, *, live: bool, speed: float = OWN) -> Encoder:
     """Return the encoder of a response_format: a stream's if `live`, else a file's."""
     chosen = FORMAT_TABLE[response_format]
+    made: Encoder = _Plain(wav=response_format == "wav", live=live)
     if chosen.codec:
-        return _Coded(chosen, live)
-    return _Plain(wav=response_format == "wav", live=live)
+        made = _Coded(chosen, live)
+    return made if speed == OWN else _Stretched(made, Tempo(speed))
 
 
 def wav_header(num_bytes: int | None) -> bytes:
@@ -92,6 +94,21 @@ class _Plain:
             return self._head
         data = b"".join(self._kept)
         return wav_header(len(data)) + data if self._wav else data
+
+
+class _Stretched:
+    """Another format's samples at another speed."""
+
+    def __init__(self, inner: Encoder, tempo: Tempo) -> None:
+        self._inner, self._tempo = inner, tempo
+
+    def push(self, pcm: bytes) -> bytes:
+        stretched = self._tempo.push(pcm)
+        return self._inner.push(stretched) if stretched else b""
+
+    def end(self) -> bytes:
+        rest = self._tempo.end()
+        return (self._inner.push(rest) if rest else b"") + self._inner.end()
 
 
 class _Sink(io.RawIOBase):

@@ -19,7 +19,7 @@ _ERROR_NAMES = {
     411: "The body has no Content-Length.",
     413: "The body or the text is too long.",
     415: "The body is of another media type.",
-    422: "Well formed, but not offered here, such as another speed.",
+    422: "Well formed, but the checkpoint was not trained for it: instructions.",
     429: "A limit of this key; see Retry-After.",
     500: "The engine failed on this request.",
     503: "Not ready, busy or draining; see Retry-After.",

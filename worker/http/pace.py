@@ -5,8 +5,9 @@ stops reading plays what it has and then stands still, so the engine holds at mo
 target for it.
 
 The engine assumes the same of every sample it publishes, so it is told only what it could not
-know: when playing began or began anew, that a client takes nothing, what a client reports, and at
-the end how much was heard. Clock: pure; pacer: on the connection's loop.
+know: when playing began or began anew, that a client takes nothing, what a client reports, each
+chunk that is played at another speed, and at the end how much was heard. Clock: pure; pacer: on
+the connection's loop.
 """
 
 import asyncio
@@ -33,6 +34,8 @@ class ClientClock:
     """Taken by the client's connection."""
     blocked: bool = False
     """The client does not take what is offered."""
+    speed: float = 1.0
+    """Seconds of the utterance that are played in one."""
     _paused: bool = False
     _from_sample: int = 0
     _from_s: float = 0.0
@@ -58,7 +61,7 @@ class ClientClock:
     def played_samples(self, now_s: float) -> int:
         """Return how many samples are taken to be heard."""
         since_s = 0.0 if self._paused else max(now_s - self._from_s, 0.0)
-        return min(self._from_sample + s_to_samples(since_s), self.pushed_samples)
+        return min(self._from_sample + s_to_samples(since_s * self.speed), self.pushed_samples)
 
     def source(self, now_s: float) -> ClockSource:
         """Say what the clock rests on."""
@@ -68,7 +71,7 @@ class ClientClock:
     def snapshot(self, request_id: str, now_s: float, base_samples: int = 0) -> PlaybackSnapshot:
         """Return the clock as the engine takes it, for a request that began at `base_samples`."""
         played = self.played_samples(now_s)
-        left_s = samples_to_s(self.pushed_samples - played)
+        left_s = samples_to_s(self.pushed_samples - played) / self.speed
         still = self._paused or (self.blocked and left_s == 0.0)
         return PlaybackSnapshot(
             request_id=request_id,
@@ -121,7 +124,7 @@ class Pacer:
     def took(self, num_samples: int) -> None:
         """Count samples that the client's connection took."""
         begins = self.clock.push(num_samples, time.monotonic())
-        if begins or self._moved_on:
+        if begins or self._moved_on or self.clock.speed != 1.0:
             self._moved_on = False
             self.tell()
 

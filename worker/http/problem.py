@@ -7,6 +7,7 @@ from aiohttp import web
 from playhead.engine.errors import (
     Busy,
     InputError,
+    NotInstructable,
     PlayheadError,
     TextTooLong,
     TransportError,
@@ -18,8 +19,10 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 _PARAMS: dict[type[InputError], str] = {
     UnknownVoice: "voice",
     UnknownLanguage: "language",
+    NotInstructable: "instructions",
     TextTooLong: "input",
 }
+_STATUS: dict[type[InputError], int] = {TextTooLong: 413, NotInstructable: 422}
 ENGINE_AWAY_RETRY_S = 1.0
 """A supervised engine is back within a second of its fault, plus its loading time."""
 
@@ -70,7 +73,7 @@ def problem_of(error: PlayheadError) -> Problem:
     if isinstance(error, Busy):
         return Problem(503, error.code, str(error), retry_s=error.retry_s)
     if isinstance(error, InputError):
-        status = 413 if isinstance(error, TextTooLong) else 400
+        status = _STATUS.get(type(error), 400)
         return Problem(status, error.code, str(error), param=_PARAMS.get(type(error)))
     if isinstance(error, TransportError):
         return Problem(503, "engine_away", str(error), retry_s=ENGINE_AWAY_RETRY_S)

@@ -111,7 +111,8 @@ def _check_string(name: str, value: str, schema: Schema) -> None:
 def _check_range(name: str, value: float, schema: Schema) -> None:
     low, high = schema.get("minimum"), schema.get("maximum")
     if (low is not None and value < low) or (high is not None and value > high):
-        raise Problem(400, CODE, f"{name} is {value:g}, allowed is {low} to {high}", param=name)
+        given = f"{value:g}" if abs(value) < 1e300 else "out of all range"
+        raise Problem(400, CODE, f"{name} is {given}, allowed is {low} to {high}", param=name)
 
 
 def _wrong(name: str, got: str, allowed: str) -> Problem:

@@ -63,7 +63,7 @@ class SpeechRoute:
             raise Problem(408, "body_timeout", message) from None
 
     async def _file(self, asked: SpeechRequest, utterance: Utterance) -> web.Response:
-        made = encoder(asked.response_format, live=False)
+        made = encoder(asked.response_format, live=False, speed=asked.speed)
         headers = {"Content-Type": FORMAT_TABLE[asked.response_format].content_type}
         async for result in utterance:
             if isinstance(result, Pcm):
@@ -81,7 +81,7 @@ class SpeechRoute:
     ) -> web.StreamResponse:
         sender = _Sender(request, asked, self._service)
         try:
-            with sender.pacer.following(utterance):
+            with sender.pacer.following(utterance if asked.submit.live else None):
                 async for result in utterance:
                     if isinstance(result, Pcm):
                         await sender.audio(result.pcm)
@@ -109,13 +109,13 @@ class _Sender:
         headers["Cache-Control"] = "no-store"
         self.response = _StreamResponse(headers=headers)
         self.begun = False
-        self.pacer = Pacer(ClientClock(), service.options.stall_s)
+        self.pacer = Pacer(ClientClock(speed=asked.speed), service.options.stall_s)
         assert isinstance(request.writer, StreamWriter)
         self._writer = request.writer
         self._request = request
         self._asked = asked
         self._service = service
-        self._encoder = encoder(asked.response_format, live=True)
+        self._encoder = encoder(asked.response_format, live=True, speed=asked.speed)
 
     async def audio(self, pcm: bytes) -> None:
         """Send a chunk; returns when the client's connection took it."""

@@ -12,7 +12,13 @@ from playhead.worker.http.websocket import MAX_MESSAGE_BYTES
 ROOT = Path(__file__).resolve().parents[3]
 API, SOCKET = ((ROOT / "docs" / name).read_text() for name in ("api.md", "websocket.md"))
 SOURCES = {path: path.read_text() for path in (ROOT / "worker" / "http").glob("*.py")}
-ENGINE_CODES = {"unknown_voice", "unknown_language", "engine_failure", "busy"}
+ENGINE_CODES = {
+    "unknown_voice",
+    "unknown_language",
+    "instructions_not_supported",
+    "engine_failure",
+    "busy",
+}
 
 
 def codes_in_source() -> set[str]:
