@@ -42,6 +42,10 @@ SAID = "One moment, please."
 ENDS = ("finished", "interrupted", "error")
 PATIENCE_S = 120.0
 """How long a caller asks a busy engine again; the two cores here also start the new workers."""
+MAX_ROOMS = 6
+"""Of each worker: three share two cores. The server gives a call to the node whose workers have
+most room left together: two that take 40 each left a third, alone on its node, none of ten calls.
+"""
 
 
 def start(command: list[str], log: Path, **env: str) -> "subprocess.Popen[bytes]":
@@ -121,7 +125,7 @@ class ClusterWorker:
     def start(self) -> None:
         """Start it; `registered` says when it takes rooms."""
         command = [sys.executable, "-P", "-m", "playhead.worker.cli", "worker", "--no-supervise"]
-        command += ["--port", str(self.port), "--drain-s", "300"]
+        command += ["--port", str(self.port), "--drain-s", "300", "--max-rooms", str(MAX_ROOMS)]
         self.log_path = self.folder / f"{self.name}.log"
         self.process = start(command, self.log_path, **self.access.environment())
 
