@@ -19,7 +19,7 @@ OVERLAP_SMOOTHING = 0.01
 """Share of the newest batch in what is known of the overlap."""
 OVERLAP_CREDIT = 0.7
 """Share of the overlap that is promised to streams; the rest is for those who join. On a simulated
-device at four times its load, three seeds of 40 s, all of it left 3, 2 and 6 late chunks, 0.7 none.
+device at four times its load, three seeds of 40 s, all of it left late chunks with each, 0.7 none.
 """
 OVERLAP_PRIOR_S = 0.5
 """Work taken as done one batch after another before anything was seen."""

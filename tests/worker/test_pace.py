@@ -4,19 +4,24 @@ import pytest
 
 from playhead.engine.messages import Pcm, Submit
 from playhead.engine.receiver import ReceiverEstimate
+from playhead.worker.client import Utterance
 from playhead.worker.pace import LITTLE_S, MOST_S, NUM_WAITS, Pace
 from playhead.worker.speech import Speech
 
 
-class Request:
-    """An utterance that nobody makes."""
+class Nowhere:
+    """Where the commands of an utterance go whose chunks these tests make themselves."""
 
-    request_id = "r"
+    def send(self, command: object) -> None:
+        """Drop it."""
+
+    def forget(self, request_id: str, cancel: bool) -> None:
+        """Hold nothing."""
 
 
 def speech() -> Speech:
     made = Speech(Submit("r"), "r")
-    made.admitted(Request(), ReceiverEstimate())  # type: ignore[arg-type]
+    made.admitted(Utterance(Nowhere(), "r"), ReceiverEstimate())
     made.clock.start()
     return made
 
@@ -44,7 +49,7 @@ def test_waits_of_those_who_hold_enough_do_not_count_and_none_counts_for_long() 
     assert pace.longest_s() == MOST_S
 
 
-def test_a_speech_tells_waits_for_its_engine_and_not_for_its_text() -> None:
+async def test_a_speech_tells_waits_for_its_engine_and_not_for_its_text() -> None:
     pace, one = Pace(), speech()
     one.received(chunk(0), pace, 1.0)
     assert pace.longest_s() == 0.0, "the first chunk is no wait between two"
@@ -55,14 +60,14 @@ def test_a_speech_tells_waits_for_its_engine_and_not_for_its_text() -> None:
     assert pace.longest_s() == pytest.approx(0.06)
 
 
-def test_a_speech_that_holds_enough_tells_no_wait() -> None:
+async def test_a_speech_that_holds_enough_tells_no_wait() -> None:
     pace, one = Pace(), speech()
     one.received(chunk(0, 24 * 300), pace, 1.0)
     one.received(chunk(24 * 300), pace, 1.19)
     assert pace.longest_s() == 0.0
 
 
-def test_a_paused_listener_tells_no_wait() -> None:
+async def test_a_paused_listener_tells_no_wait() -> None:
     pace, one = Pace(), speech()
     one.clock.pause(1.0)
     one.received(chunk(0), pace, 1.0)
