@@ -28,7 +28,7 @@ class Sizes:
 
     codebook: int = 256
     talker_width: int = 256
-    talker_layers: int = 6
+    talker_layers: int = 7
     talker_mlp: int = 576
     text_width: int = 128
     predictor_width: int = 256

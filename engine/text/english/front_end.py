@@ -28,9 +28,6 @@ from playhead.engine.text.unit import TextUnit
 
 LEAD_SLOTS = 2
 """A row names the sounds of the frame after its own."""
-EARLY_SLOTS = 1
-"""Sounds come this much before the slot that names them: the median over held-out sentences is
-40 ms at onsets after pauses and 45 ms at word ends (tests/bench/word_times.py)."""
 TAIL_SLOTS = 4
 """Pause behind the last sound of a text that ends without a pause mark."""
 OPTIONAL = frozenset((GAP_ID,))
@@ -280,7 +277,7 @@ def _word_rows(sounds: list[int], starts: list[int], first_row: int) -> tuple[fl
     speech = [at for at, sound in enumerate(sounds) if sound != GAP_ID and sound not in PAUSE_IDS]
     if not speech:
         return None
-    start, end = (starts[at] - EARLY_SLOTS for at in (speech[0], speech[-1] + 1))
+    start, end = (starts[at] for at in (speech[0], speech[-1] + 1))
     return start / 2 - first_row, end / 2 - first_row
 
 
