@@ -60,6 +60,9 @@ class PlaybackClock:
         self.gaps: list[Break] = []
         self.stretches: list[Break] = []
         self.text_waits: list[Break] = []
+        self.makes_good = False
+        """A sender that sent nothing while it had nothing sends all it missed at once: what comes
+        late leaves as if it had come in time."""
         self._runs: list[_Run] = []
         self._state: ClockState = "waiting"
         self._asked_for: Literal["text", "cut"] | None = None
@@ -150,8 +153,14 @@ class PlaybackClock:
         return min(self._floor_heard, self.pushed_samples)
 
     def dry_at_s(self, now_s: float) -> float:
-        """Return when the last pushed sample leaves the sender; now if it has left."""
-        return max(self._runs[-1].end_s, now_s) if self._runs else now_s
+        """Return when the last pushed sample leaves the sender; now if it has left.
+
+        Where time is made good, when it left: what follows is late since then.
+        """
+        if not self._runs:
+            return now_s
+        end_s = self._runs[-1].end_s
+        return end_s if self.makes_good else max(end_s, now_s)
 
     def snapshot(self, now_s: float) -> PlaybackSnapshot:
         """Freeze the clock for the engine."""

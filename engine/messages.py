@@ -120,9 +120,10 @@ class PlaybackSnapshot:
     exited_samples: int
     """Left the sender's queue."""
     dry_at_s: float
-    """When the last pushed sample leaves the sender (as if playing from at_s)."""
+    """When the last pushed sample leaves the sender (as if playing from at_s); what comes too late
+    and yet leaves as if it had not, where missed time is made good, is late since then."""
     bridge_s: float
-    """How much longer the receiver's jitter buffer hides a withheld stream."""
+    """How long after dry_at_s the receiver's jitter buffer hides a withheld stream."""
     heard_samples: int
     state: ClockState
     source: ClockSource

@@ -105,12 +105,11 @@ class DirectLine(PcmQueue):
         began = self._sounding is not None and (silent_before or missed_s > JITTER_S)
         return Piece(pcm, restart=began)
 
-    def bridge_left_s(self, now_s: float, bridge_s: float) -> float:
-        """Return how much longer nothing may be sent; 0 in silence."""
+    def bridge_now_s(self, now_s: float, bridge_s: float) -> float:
+        """Return how long after `due_s` nothing may be sent; 0 in silence."""
         if self._sounding is None:
             return 0.0
-        whole_s = self._bridge_s if self._is_told_of_it(now_s) else bridge_s
-        return max(whole_s - max(now_s - self.due_s, 0.0), 0.0)
+        return self._bridge_s if self._is_told_of_it(now_s) else bridge_s
 
     def clear(self, now_s: float) -> None:
         """Drop everything that has not left."""
@@ -163,6 +162,7 @@ class DirectLine(PcmQueue):
             withheld = hidden and line is self._sounding
             line.clock.push(num_samples, exit_s, exit_s, withheld=withheld)
             pcm += line.take(num_samples)
+            line.clock.makes_good = True
             self._sounding = line
             if line.starved and not line.pcm:
                 line.clock.starve()
@@ -176,6 +176,7 @@ class DirectLine(PcmQueue):
         self.withholding = False
         if line is None:
             return
+        line.clock.makes_good = False
         self._tail = fade_after(self._last)
         self._last = b""
         if line.pcm:
@@ -253,8 +254,8 @@ class DirectPump:
             await self._source.capture_frame(audio_frame(tail))
 
     def bridge_s(self, now_s: float) -> float:
-        """Return how long the receivers would yet hide that nothing is sent."""
-        return self._line.bridge_left_s(now_s, self._bridge_s(now_s))
+        """Return how long the receivers hide that nothing is sent; 0 while silence is."""
+        return self._line.bridge_now_s(now_s, self._bridge_s(now_s))
 
     async def _wait(self, now_s: float) -> None:
         """Sleep until the next frame is due; while withholding, until something changed."""
@@ -263,9 +264,9 @@ class DirectPump:
             await asyncio.sleep(line.due_s - now_s)
             return
         self._wake.clear()
-        left_s = line.bridge_left_s(now_s, self._bridge_s(now_s))
+        until_s = line.due_s + line.bridge_now_s(now_s, self._bridge_s(now_s))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), left_s)
+            await asyncio.wait_for(self._wake.wait(), max(until_s - now_s, 0.0))
 
 
 def make_direct_source() -> rtc.AudioSource:

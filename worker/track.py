@@ -54,7 +54,7 @@ class Pump(Protocol):
         """Wait until the last `clear` or `pause` has reached the sender."""
 
     def bridge_s(self, now_s: float) -> float:
-        """Return how long the sender, once dry, may yet send nothing before silence begins."""
+        """Return how long the sender, once dry, may send nothing before silence begins."""
 
 
 class Source(Protocol):

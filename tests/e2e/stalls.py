@@ -2,7 +2,8 @@
 
 The engine has the speech ready (the embedded voice's own samples) and hands it over a frame at a
 time, a little before the sender runs dry; before chosen frames it waits until a given time after.
-Or it is never late and the whole process stands still when a chosen frame is to leave.
+Or it is never late and the whole process stands still just before a chosen frame is to leave: half
+a tick, so that what is silent lies before that frame.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from playhead.engine.messages import Command, Done, Pcm, Playback, Result, Word,
 from playhead.worker.client import EngineClient
 from playhead.worker.demo.align import align
 from playhead.worker.demo.server import Access
-from playhead.worker.pcm_queue import FADE_S
+from playhead.worker.pcm_queue import FADE_S, TICK_S
 from playhead.worker.permissions import RoomPolicy
 from playhead.worker.session import RECEIVER_TOPIC, RoomSession
 from playhead.worker.thread_carrier import ThreadCarrier
@@ -49,7 +50,10 @@ NEAR_S = 0.03
 """A silence may begin so much earlier than it should."""
 LOUD_SHARE = 0.2
 LOUD_S = 0.07
-"""Speech is loud for so long before and after a stall."""
+"""Speech is loud for so long after a stall."""
+LOUD_BEFORE_S = 0.115
+"""And for so long before it: where a silence of a stall of 80 ms is looked for, the speech has none
+of its own."""
 
 
 @dataclass(slots=True)
@@ -92,7 +96,7 @@ class LateEngine(ScriptedEngine):
             return
         delivery = self._deliveries.setdefault(seen.request_id, _Delivery())
         delivery.playing = True
-        if seen.dry_at_s > seen.at_s + 1e-4:
+        if seen.dry_at_s != seen.at_s:  # else a queue was found dry, nobody knows since when
             waiting = spoken.num_samples - seen.pushed_samples
             delivery.soft_s = seen.dry_at_s + waiting / 24_000
 
@@ -111,7 +115,8 @@ class LateEngine(ScriptedEngine):
             return
         time.sleep(max(wanted_s - now_s, 0.0))
         if self._freezes and late_s is not None:
-            threading.Timer(delivery.soft_s - time.monotonic(), freeze, (late_s,)).start()
+            begin_s = delivery.soft_s - TICK_S / 2
+            threading.Timer(begin_s - time.monotonic(), freeze, (late_s,)).start()
         part = self._speech[spoken.num_samples : spoken.num_samples + FRAME_SAMPLES]
         if number == 0:
             word = Word("".join(spoken.words), 0.0, len(self._speech) / 24_000)
@@ -174,11 +179,11 @@ def stall_plan(
     """Choose frames to be late: amid loud speech, where silence is heard, at least so far apart."""
     rng = np.random.default_rng(seed)
     quiet = quiet_blocks(speech, LOUD_SHARE)
-    around = round(LOUD_S / BLOCK_S)
+    before, after = round(LOUD_BEFORE_S / BLOCK_S), round(LOUD_S / BLOCK_S)
     loud = []
     for number in range(10, len(speech) // FRAME_SAMPLES - 10):
         block = number * FRAME_SAMPLES // BLOCK
-        if not quiet[block - around : block + around].any():
+        if not quiet[block - before : block + after].any():
             loud.append(number)
     chosen: dict[int, float] = {}
     late = list(rng.permutation(stalls_s))

@@ -279,16 +279,42 @@ def test_nothing_is_spoken_before_the_first_resume() -> None:
     assert clock.pushed_samples > 0
 
 
-def test_what_is_left_of_the_bridge_shrinks_while_nothing_is_sent() -> None:
+def told(sender: Sender, clock: PlaybackClock, made: int) -> tuple[float, float]:
+    """Return soft and hard deadline of the sample after `made`, from what the engine is told."""
+    snapshot = clock.snapshot(sender.now_s)
+    soft_s = snapshot.dry_at_s + (made - snapshot.pushed_samples) / 24_000
+    return soft_s, soft_s + sender.line.bridge_now_s(sender.now_s, sender.bridge_s)
+
+
+def test_the_engine_is_told_one_deadline_while_nothing_is_sent_and_all_is_made_good() -> None:
     sender, clock = Sender(), clock_of()
-    assert sender.line.bridge_left_s(sender.now_s, BRIDGE_S) == 0.0
     sender.line.push(clock, pcm(FRAME))
     sender.run(0.04)
-    assert sender.line.bridge_left_s(sender.now_s, BRIDGE_S) == BRIDGE_S
-    sender.run(0.10)
-    assert sender.line.bridge_left_s(sender.now_s, BRIDGE_S) == pytest.approx(0.04, abs=0.002)
-    sender.run(0.10)
-    assert sender.line.bridge_left_s(sender.now_s, BRIDGE_S) == 0.0
+    deadlines = [told(sender, clock, FRAME)]
+    while sender.now_s < 1.0 + FRAME_S + 0.08:
+        deadlines.append(told(sender.run(0.005), clock, FRAME))
+    assert sender.line.withholding
+    sender.line.push(clock, pcm(FRAME))
+    for _ in range(FRAME // TICK_SAMPLES):  # one frame after another, as the SDK takes them
+        assert sender.line.take(sender.now_s, BRIDGE_S) is not None
+        soft_s, hard_s = told(sender, clock, 2 * FRAME)
+        deadlines.append((soft_s - FRAME_S, hard_s - FRAME_S))
+        sender.now_s += 0.001
+    expected = (1.0 + FRAME_S, 1.0 + FRAME_S + BRIDGE_S)
+    assert np.array(deadlines) == pytest.approx(np.tile(expected, (len(deadlines), 1)))
+    assert clock.gaps == [] and len(clock.stretches) == 1
+
+
+def test_the_engine_is_told_of_no_time_to_make_good_once_silence_is_sent() -> None:
+    sender, clock = Sender(), clock_of()
+    assert sender.line.bridge_now_s(sender.now_s, BRIDGE_S) == 0.0
+    sender.line.push(clock, pcm(FRAME))
+    sender.run(FRAME_S + BRIDGE_S + 0.02)
+    assert told(sender, clock, FRAME) == (sender.now_s, sender.now_s)
+    sender.line.push(clock, pcm(FRAME))
+    sender.line.end(clock)
+    sender.run(0.2)
+    assert told(sender, clock, 2 * FRAME) == (sender.now_s, sender.now_s)
 
 
 def test_a_stalled_sender_counts_a_stretch_up_to_the_bridge_and_a_gap_beyond() -> None:
