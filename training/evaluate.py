@@ -69,10 +69,10 @@ def words_of(text: str) -> list[str]:
     return out
 
 
-def readings(heard: str) -> list[list[str]]:
-    """Return what was heard with figures as numbers, and as digits."""
+def nearest(wanted: list[str], heard: str) -> list[str]:
+    """Return what was heard, its figures as numbers or digit by digit: what is nearer."""
     single = re.sub(r"\d[\d,]*\d", lambda match: " " + digits(match.group()) + " ", heard)
-    return [words_of(heard), words_of(single)]
+    return min((words_of(heard), words_of(single)), key=lambda words: edit_distance(wanted, words))
 
 
 def to_16k(audio: Floats) -> Floats:
@@ -158,6 +158,8 @@ class Judgement:
     """Lines with an error."""
     lost_ends: int
     """Lines whose last word it heard otherwise, or not at all."""
+    missing_ends: int
+    """Lines in whose last word's place it heard nothing."""
     lines: int
 
     @property
@@ -166,22 +168,31 @@ class Judgement:
         return 100 * self.errors / self.total
 
 
+def end_is_missing(wanted: list[str], heard: list[str]) -> bool:
+    """Say whether no shortest alignment pairs the last word wanted with the last one heard.
+
+    Then the end was left out; a word taken for another one is there.
+    """
+    paired = edit_distance(wanted[:-1], heard[:-1]) + (wanted[-1:] != heard[-1:])
+    return not heard or edit_distance(wanted, heard) < paired
+
+
 def judge_all(lines: list[str], speech: list[Floats], show: bool) -> Judgement:
     """Count word errors over all lines; with `show` print the lines that have one."""
     judge = Judge()
-    errors = total = lost_ends = wrong = 0
+    errors = total = lost_ends = missing_ends = wrong = 0
     for line, audio in zip(lines, speech, strict=True):
         wanted, heard = words_of(line), judge.hear(audio)
-        options = readings(heard)
-        found = [edit_distance(wanted, words) for words in options]
-        best = options[int(np.argmin(found))]
-        errors, total = errors + min(found), total + len(wanted)
+        best = nearest(wanted, heard)
+        found = edit_distance(wanted, best)
+        errors, total = errors + found, total + len(wanted)
         lost_ends += best[-1:] != wanted[-1:]
-        if min(found):
+        missing_ends += end_is_missing(wanted, best)
+        if found:
             wrong += 1
             if show:
-                print(f"  [{min(found)}] {line} | {heard}")
-    return Judgement(errors, total, wrong, lost_ends, len(lines))
+                print(f"  [{found}] {line} | {heard}")
+    return Judgement(errors, total, wrong, lost_ends, missing_ends, len(lines))
 
 
 def main() -> None:
@@ -209,7 +220,8 @@ def main() -> None:
     found = judge_all(lines, speech, not options.quiet)
     print(
         f"WER {found.wer:.1f} % ({found.errors}/{found.total}), lines with an error "
-        f"{found.wrong}, last word differs in {found.lost_ends} of {found.lines}",
+        f"{found.wrong}, last word differs in {found.lost_ends} of {found.lines}, "
+        f"missing in {found.missing_ends}",
         flush=True,
     )
 

@@ -4,15 +4,17 @@
 
 Each part runs by itself and merges its figures into `results/voice-cpu.json`:
 
-    words     word errors of the two held-out sets, and whose last word is heard otherwise
+    words     word errors of the two held-out sets, whose last word is heard otherwise or not at
+              all, and the silence before the first sound
     teacher   the same of the teacher's speech, `--clean` and `--agent` from training.read_aloud
     dnsmos    the opinion of both, of the speech that the parts before left in the work folder
-    runs      500 seeded runs: length against the prediction, last word against an alignment
+    runs      500 seeded runs: length against the prediction, last word against an alignment and
+              the recogniser's ear
     speed     real-time factor, first PCM, streams in real time: only on an idle machine
     load      load time and memory in a process of its own, size on disk
 
-`words` and `runs` keep what they have spoken in the work folder and go on from there, so each
-call may be cut by `--seconds`.
+`runs` keeps what it has found in the work folder and goes on from there, so each call may be cut by
+`--seconds`.
 """
 
 import argparse
@@ -28,14 +30,22 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from training.evaluate import Judgement, judge_all, predicted_frames
+from training.evaluate import (
+    Judge,
+    Judgement,
+    end_is_missing,
+    judge_all,
+    nearest,
+    predicted_frames,
+    words_of,
+)
 
 from playhead.engine.engine import Engine
 from playhead.engine.library import EMBEDDED_VOICE
 from playhead.engine.messages import Done, Failed, Pcm, Refused, Result, Submit, Word, Words
 from playhead.engine.profile import Profile
 from playhead.engine.text.english.front_end import EnglishFrontEnd
-from playhead.engine.units import SAMPLE_RATE_HZ
+from playhead.engine.units import FRAME_SAMPLES, SAMPLE_RATE_HZ, samples_to_s
 from tests.bench.dnsmos import Dnsmos
 from tests.bench.engine_cpu import measure_first_pcm_ms, measure_rtf, measure_streams, open_rig
 from tests.bench.result import write_result
@@ -73,6 +83,8 @@ class Run:
     """Frames made, as a multiple of those predicted."""
     last_word: float | None
     """Duration of the last word as a share of the predicted one; None: no alignment."""
+    last_word_missing: bool
+    """The recogniser heard nothing in its place."""
 
 
 def speak(asked: Iterable[tuple[str, int]], profile: Profile | None = None) -> Iterator[Spoken]:
@@ -151,16 +163,27 @@ def keep(path: Path, speech: list[Samples]) -> None:
 
 
 def words(options: argparse.Namespace) -> dict[str, float]:
-    """Speak both held-out sets once, seed 1; keep the speech; count word errors."""
+    """Speak both held-out sets, seed 1; keep the speech; count word errors, time the lead."""
     figures: dict[str, float] = {}
+    leads_s: list[float] = []
     for name in SETS:
-        lines, path = lines_of(name)[: options.lines], options.work / f"voice_{name}.npz"
-        if not path.exists():
-            keep(path, [each.pcm for each in speak((line, 1) for line in lines)])
-        found = judged(lines, stored(path))
+        lines = lines_of(name)[: options.lines]
+        spoken = list(speak((line, 1) for line in lines))
+        leads_s += [lead_s(each) for each in spoken]
+        speech = [each.pcm for each in spoken]
+        keep(options.work / f"voice_{name}.npz", speech)
+        found = judged(lines, speech)
         figures[f"wer_{name}"] = round(found.wer, 2)
         figures[f"last_word_differs_{name}"] = found.lost_ends
+        figures[f"last_word_missing_{name}"] = found.missing_ends
+    figures["lead_before_trim_ms_max"] = round(1000 * max(leads_s), 1)
     return figures
+
+
+def lead_s(spoken: Spoken) -> float:
+    """Return the silence before the first sound, the trimmed part included, in seconds."""
+    trimmed_s = samples_to_s(spoken.num_frames * FRAME_SAMPLES - len(spoken.pcm))
+    return trimmed_s + float(loud_blocks(spoken.pcm)[0]) * BLOCK_S
 
 
 def teacher(options: argparse.Namespace) -> dict[str, float]:
@@ -176,6 +199,7 @@ def teacher(options: argparse.Namespace) -> dict[str, float]:
         found = judged(lines, speech)
         figures[f"wer_teacher_{name}"] = round(found.wer, 2)
         figures[f"last_word_differs_teacher_{name}"] = found.lost_ends
+        figures[f"last_word_missing_teacher_{name}"] = found.missing_ends
     if not figures:
         raise SystemExit("give --clean FILE, --agent FILE or both")
     return figures
@@ -198,6 +222,7 @@ def runs(options: argparse.Namespace) -> dict[str, float]:
     """Speak and align seeded runs until there are 500, or the time is up."""
     path = options.work / "runs.jsonl"
     began_s, aligner, front_end = time.monotonic(), Aligner(), EnglishFrontEnd(EMBEDDED_VOICE)
+    judge = Judge()
     found = (
         [Run(**json.loads(row)) for row in path.read_text().splitlines()] if path.exists() else []
     )
@@ -213,7 +238,7 @@ def runs(options: argparse.Namespace) -> dict[str, float]:
         for (line, seed), spoken in zip(asked, speak(in_time()), strict=False):
             run = Run(
                 line, seed, spoken.num_frames / predicted_frames(front_end, line),
-                last_word_share(aligner, spoken),
+                last_word_share(aligner, spoken), last_word_is_missing(judge, line, spoken.pcm),
             )  # fmt: skip
             file.write(json.dumps(asdict(run)) + "\n")
             file.flush()
@@ -244,11 +269,23 @@ def last_word_share(aligner: Aligner, spoken: Spoken) -> float | None:
     return float((end_s - timed.true_starts[-1]) / said_s)
 
 
-def end_of_sound_s(pcm: Samples) -> float:
-    """Return when the last block of 5 ms above the level of speech ends."""
+def last_word_is_missing(judge: Judge, line: str, pcm: Samples) -> bool:
+    """Return whether the recogniser heard nothing in the place of the last word."""
+    wanted = words_of(line)
+    heard = judge.hear((pcm / 32768).astype(np.float32))
+    return end_is_missing(wanted, nearest(wanted, heard))
+
+
+def loud_blocks(pcm: Samples) -> npt.NDArray[np.int64]:
+    """Return which blocks of 5 ms are above the level of speech."""
     num_block = round(SAMPLE_RATE_HZ * BLOCK_S)
     blocks = pcm[: len(pcm) // num_block * num_block].reshape(-1, num_block) / 32_768
-    loud = np.flatnonzero(np.sqrt(np.mean(blocks**2, axis=1)) > SPEECH_RMS)
+    return np.flatnonzero(np.sqrt(np.mean(blocks**2, axis=1)) > SPEECH_RMS)
+
+
+def end_of_sound_s(pcm: Samples) -> float:
+    """Return when the last block above the level of speech ends."""
+    loud = loud_blocks(pcm)
     return float(loud[-1] + 1) * BLOCK_S if len(loud) else 0.0
 
 
@@ -261,6 +298,7 @@ def run_figures(found: list[Run]) -> dict[str, float]:
         "runs_too_long": sum(length > MOST_LENGTH for length in lengths),
         "longest_over_predicted": round(max(lengths), 3),
         "runs_last_word_short": sum(share < LEAST_LAST_WORD for share in shares),
+        "runs_last_word_missing": sum(run.last_word_missing for run in found),
         "runs_without_alignment": len(found) - len(shares),
         "last_word_share_min": round(min(shares), 3),
         "last_word_share_p01": round(float(np.quantile(shares, 0.01)), 3),

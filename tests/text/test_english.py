@@ -225,9 +225,9 @@ def test_rows_equal_the_checkpoint_tokenizer(front_end: EnglishFrontEnd) -> None
     assert tokenizer.encode(written(rows)).ids == rows
 
 
-def test_speech_starts_one_slot_before_the_second_frame(front_end: EnglishFrontEnd) -> None:
+def test_speech_starts_with_the_second_frame(front_end: EnglishFrontEnd) -> None:
     first = units_of(front_end, ["Hello."])[0]
-    assert first.word_rows is not None and first.word_rows[0] == 0.5
+    assert first.word_rows is not None and first.word_rows[0] == 1.0
     sounds = sounds_of_rows([first])
     assert sounds[0] not in (SILENCE, *PAUSES)
 

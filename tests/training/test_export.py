@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training.evaluate import judge_all
+from training.evaluate import end_is_missing, judge_all
 from training.export import GENERATION, codec_config, model_config, write_json
 from training.sizes import SIZES
 from training.tokenizer import write_tokenizer
@@ -30,3 +30,18 @@ def test_a_judge_counts_words_that_were_not_said() -> None:
     found = judge_all(["hello there"], [silence], show=False)
     assert (found.total, found.lines, found.wrong, found.lost_ends) == (2, 1, 1, 1)
     assert found.errors >= 2 and found.wer >= 100.0
+
+
+@pytest.mark.parametrize(
+    ("heard", "missing"),
+    [
+        ("every candle was lit", False),
+        ("every candle was lid", False),  # another word stands in its place
+        ("every candle was a lit", False),
+        ("every candle was", True),
+        ("every candle", True),
+        ("", True),
+    ],
+)
+def test_a_last_word_is_missing_when_nothing_stands_in_its_place(heard: str, missing: bool) -> None:
+    assert end_is_missing("every candle was lit".split(), heard.split()) is missing
