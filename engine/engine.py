@@ -77,7 +77,7 @@ class Engine:
             runner, self._intake, self._table, profile, self.metrics,
             self._costs, clock, self._fail,
         )  # fmt: skip
-        self._outlet = Outlet(self._table, self.metrics)
+        self._outlet = Outlet(self._table, self.metrics, self._costs)
         self._reading: dict[str, Request] = {}
         """Those with text that was not read yet."""
         self._results: list[Result] = []
@@ -322,14 +322,14 @@ class Engine:
         """Take what the device has done; with `wait` the batch that is due first is waited for."""
         for batch, result in self._stages.collect(wait):
             self._results += self._outlet.publish(batch, result, self._clock())
-            for i in result.broken.nonzero()[0].tolist():
-                self._fail(batch.requests[i], ValueError("the codec returned no numbers"))
+            for slot in batch.slots[result.broken].tolist():
+                self._fail(self._table.request(slot), ValueError("the codec returned no numbers"))
 
     def _settle(self) -> float:
         """End those whose last sample is out; return when one that waits for text needs a look."""
-        now_s = self._clock()
-        wake_s = float("inf")
+        now_s, wake_s = self._clock(), float("inf")
         for request in self._table.quiet():
+            self._results += self._outlet.flush(request, now_s)
             if request.feed is not None and request.feed.exhausted:
                 request.ended = True  # nothing to speak is left, and none comes
             if request.ended:

@@ -1,7 +1,7 @@
 """Flight: a launched batch whose results are on their way; engine thread only, torch-free."""
 
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -48,6 +48,11 @@ class Flight(Generic[T]):
     def took_s(self) -> float | None:
         """Return how long the device worked on a collected batch; None: it can't tell."""
         return None if self._began is None else self._began.elapsed_time(self._event) / 1e3
+
+    @property
+    def marks(self) -> tuple[TimedEvent, TimedEvent] | None:
+        """The device's marks of when it began with the batch and was done; None: it has none."""
+        return None if self._began is None else (self._began, cast(TimedEvent, self._event))
 
     def ready(self) -> bool:
         """Return whether `result` would return at once."""

@@ -5,6 +5,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from playhead.engine.admission import StepCosts
 from playhead.engine.messages import Pcm, Result
 from playhead.engine.metrics import EngineMetrics
 from playhead.engine.request import Request
@@ -17,16 +18,16 @@ from playhead.engine.units import SAMPLE_BYTES
 class Outlet:
     """Turns samples of a batch into results, and counts them."""
 
-    def __init__(self, table: RequestTable, metrics: EngineMetrics) -> None:
-        """Write into the engine's table and metrics."""
-        self._table, self._metrics = table, metrics
+    def __init__(self, table: RequestTable, metrics: EngineMetrics, costs: StepCosts) -> None:
+        """Write into the engine's table and metrics; `costs` tell when the next chunk comes."""
+        self._table, self._metrics, self._costs = table, metrics, costs
 
     def publish(self, batch: Batch[CodecResult], result: CodecResult, now_s: float) -> list[Result]:
         """Return what goes out of a codec batch, in its order.
 
         Where silence is over, a row is one chunk, and before it the words that wait for it.
         """
-        requests, slots, pcm = batch.requests, batch.slots, result.pcm
+        slots, pcm = batch.slots, result.pcm
         left_s = self._table.left_s(slots, now_s)
         least_s = float(left_s[left_s.argmin()])
         self._metrics.saw_slack(least_s)
@@ -39,13 +40,15 @@ class Outlet:
         worded = self._table.words_wait(slots)
         if least_s >= 0.0 and not np.count_nonzero(odd):
             self._table.published(slots, num_samples, now_s)
-            return self._with_words(requests, slots, chunks, worded.nonzero()[0])
+            return self._with_words(slots, chunks, worded.nonzero()[0])
+        next_s = self._costs.frame_s(num_rows) + self._costs.codec_s(num_rows)
         others = (odd | worded).nonzero()[0].tolist()
         counts, out, done = np.full(num_rows, num_samples), [], 0
         for i in others:
             out += chunks[done:i]
-            gone = requests[i].released or result.broken[i]
-            counts[i] = 0 if gone else self._row(requests[i], chunks[i], pcm[i], out, now_s)
+            request = self._table.request(slots[i])
+            gone = request.released or result.broken[i]
+            counts[i] = 0 if gone else self._row(request, chunks[i], pcm[i], out, now_s, next_s)
             done = i + 1
         out += chunks[done:]
         heard = counts > 0
@@ -56,19 +59,27 @@ class Outlet:
         self._table.published(slots[heard], counts[heard], now_s)
         return out
 
-    def _with_words(
-        self, requests: list[Request], slots: Slots, chunks: list[Result], rows: Slots
-    ) -> list[Result]:
+    def _with_words(self, slots: Slots, chunks: list[Result], rows: Slots) -> list[Result]:
         """Put the words that wait in some rows before the chunks of those rows."""
         if not len(rows):
             return chunks
-        out, done, slots = [], 0, slots[rows]
-        for i, num_frames in zip(rows.tolist(), self._table.frames(slots), strict=True):
-            out += chunks[done:i]
-            out += requests[i].timed_words(num_frames)
-            done = i
-        self._table.await_words(slots, [requests[i].words_from for i in rows.tolist()])
-        return out + chunks[done:]
+        slots = slots[rows]
+        requests = [*map(self._table.request, slots.tolist())]
+        words = [*map(Request.timed_words, requests, self._table.frames(slots))]
+        self._table.await_words(slots, [request.words_from for request in requests])
+        for i, found in zip(reversed(rows.tolist()), reversed(words), strict=True):
+            chunks[i:i] = found
+        return chunks
+
+    def flush(self, request: Request, now_s: float) -> list[Result]:
+        """Hand out speech that waited for more to begin with: nothing is on its way."""
+        out: list[Result] = []
+        if not request.trim.holds:
+            return out
+        chunk, none = Pcm(request.id, 0, b"", 0), np.zeros(0, np.int16)
+        num_samples = self._row(request, chunk, none, out, now_s, 0.0)
+        self._table.published(np.array([request.slot]), num_samples, now_s)
+        return out
 
     def _row(
         self,
@@ -77,12 +88,13 @@ class Outlet:
         pcm: NDArray[np.int16],
         out: list[Result],
         now_s: float,
+        next_s: float,
     ) -> int:
         """Hand out a chunk with the words before it, or what the trim leaves of it: its samples."""
         assert isinstance(chunk, Pcm)
         first = not chunk.start_sample
         last = first and request.ended and not self._table.busy(request.slot)
-        kept = request.audible(pcm, last)
+        kept = request.audible(pcm, last, next_s)
         if not len(kept):
             return 0
         num_frames, _ = self._table.position(request.slot)

@@ -10,13 +10,13 @@ from playhead.engine.messages import Guard, PlaybackSnapshot, Submit, Word, Word
 from playhead.engine.scheduler import LIVE, OFFLINE, SPECULATIVE
 from playhead.engine.text.feed import NEVER, TextFeed
 from playhead.engine.trim import LeadingSilenceTrim
-from playhead.engine.units import samples_to_s, to_pcm
+from playhead.engine.units import s_to_samples, samples_to_s, to_pcm
 
 FrameCodes = NDArray[np.int16]
 """One frame: 16 codes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Request:
     """One utterance with a slot, from Accepted to its last result."""
 
@@ -113,25 +113,30 @@ class Request:
             return 0
         return NEVER if self.feed is None else self.feed.words_from
 
-    def audible(self, pcm: NDArray[np.int16], last: bool) -> NDArray[np.int16]:
-        """Trim decoded samples [n * 1920]; return those to publish, maybe none."""
+    def audible(self, pcm: NDArray[np.int16], last: bool, next_s: float) -> NDArray[np.int16]:
+        """Trim decoded samples [n * 1920]; return those to publish, maybe none.
+
+        A live listener's first ones wait until they last for the `next_s` to the next chunk.
+        """
         if self.trim.open:
             return pcm
-        kept = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last))
+        least_samples = s_to_samples(next_s) if self.submit.live else 0
+        kept = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last, least_samples))
         return kept if self.trim.open else kept[:0]
 
     def timed_words(self, num_frames: int) -> list[Words]:
         """Move words begun in the frames launched to published time: the trimmed lead is off."""
-        words = self.pending_words
+        words, trim = self.pending_words, self.trim
         if self.feed is not None:
-            words += self.feed.take_words(num_frames)
+            found = self.feed.take_words(num_frames)
+            words = self.pending_words = words + found if words else found
         if not self.submit.word_times:
             words.clear()
-        if not (words and self.trim.open):
+        if not (words and trim.open):
             return []
         self.pending_words = []
-        if self.trim.dropped_samples:
-            lead_s = samples_to_s(self.trim.dropped_samples)
+        if trim.dropped_samples:
+            lead_s = samples_to_s(trim.dropped_samples)
             words = [
                 Word(w.text, max(w.start_s - lead_s, 0.0), max(w.end_s - lead_s, 0.0))
                 for w in words

@@ -14,7 +14,6 @@ Classes, first to last, when rows run short:
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,18 +77,16 @@ class Columns:
 
     def __post_init__(self) -> None:
         """Work out what every plan asks for."""
+        self.all_live = not _count(self.kind)
         live = self.kind == LIVE
-        self.all_live = _count(live) == len(live)
-        self.starting = live > self.audible
-        self.heard = self.audible if self.all_live else live & self.audible
+        self.starting, self.heard = live > self.audible, live & self.audible
         self.coming_s = np.multiply(self.undecoded + self.flying, FRAME_S)
         self.ahead_s = self.slack_s + self.coming_s
 
     @property
     def playing(self) -> Bools:
         """Whose listener runs dry unless more is published."""
-        found: Bools = self.can_frame | (self.coming_s > 0.0)
-        found &= self.heard > self.frozen
+        found: Bools = (self.can_frame | (self.coming_s > 0.0)) & (self.heard > self.frozen)
         return found
 
 
@@ -102,20 +99,27 @@ class CodecRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to launch now, as row numbers of the columns; `wake_s`: when to look again if idle."""
+    """What to launch now, as rows of the columns, and the codec's frames of each of its rows."""
 
     prefill: tuple[int, ...]
     frame: tuple[int, ...]
-    codec: tuple[CodecRow, ...]
+    codec_rows: tuple[int, ...]
+    codec_frames: tuple[int, ...]
     wake_s: float
+    """When to look again, if idle."""
+
+    @property
+    def codec(self) -> tuple[CodecRow, ...]:
+        """The codec's rows with their frames."""
+        return tuple(map(CodecRow, self.codec_rows, self.codec_frames))
 
     @property
     def idle(self) -> bool:
         """Nothing to launch."""
-        return not (self.prefill or self.frame or self.codec)
+        return not (self.prefill or self.frame or self.codec_rows)
 
 
-NO_PLAN = Plan((), (), (), np.inf)
+NO_PLAN = Plan((), (), (), (), np.inf)
 """Of a moment at which nothing can be launched."""
 
 Policy = Callable[[Columns, float, Profile, float, StepCosts], Plan]
@@ -134,8 +138,7 @@ def schedule(
     guard_s = max(profile.guard_s, margin_s)
     low_s = max(profile.low_s, guard_s + margin_s)
     starting = columns.starting
-    waiting = bool(_count(starting))
-    waiting = waiting and bool((starting & (columns.can_frame | (columns.coming_s > 0))).any())
+    waiting = bool((starting & (columns.can_frame | (columns.coming_s > 0))).any())
     # What receivers can hide is spent only on somebody else's first audio.
     slack_s = columns.slack_s + columns.bridge_s if waiting else columns.slack_s
     prefill, needed_s, ready = _NO_ROWS, 0.0, columns.can_frame
@@ -145,9 +148,9 @@ def schedule(
         ready[prefill] = columns.can_frame[prefill]
     frame = _frame_rows(columns, slack_s, ready, waiting, now_s, max(low_s, needed_s), profile)
     codec = _codec_rows(columns, slack_s, profile, max(guard_s, needed_s), waiting, costs)
-    idle = not (len(prefill) or frame or codec)
+    idle = not (len(prefill) or frame or codec[0])
     wake_s = _wake_s(columns, now_s, profile, low_s, guard_s) if idle else now_s
-    return Plan(tuple(prefill.tolist()), frame, codec, wake_s)
+    return Plan(tuple(prefill.tolist()), frame, *codec, wake_s)
 
 
 _NO_ROWS: Ints = np.zeros(0, np.int64)
@@ -242,7 +245,7 @@ def _first_rows(classes: Iterable[tuple[Bools, Floats]], num_rows: int) -> tuple
 
 def _least(rows: Ints, keys: Floats, num_rows: int) -> Ints:
     """Return the rows of the least keys in their order, equal ones as they came."""
-    if len(rows) > 8 * num_rows:  # of so many a threshold costs less than to sort them
+    if len(rows) > 4 * num_rows:  # of so many a threshold costs less than to sort them
         near = keys <= np.partition(keys, num_rows - 1)[num_rows - 1]
         rows, keys = rows[near], keys[near]
     return rows[keys.argsort(kind="stable")[:num_rows]]
@@ -255,7 +258,7 @@ def _codec_rows(
     guard_s: float,
     waiting: bool,
     costs: StepCosts,
-) -> tuple[CodecRow, ...]:
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """First audio at once; a live stream when its slack is short or its next chunk is complete.
 
     A chunk is never longer than the slack that is held, so chunks grow with the buffer and fall
@@ -264,7 +267,7 @@ def _codec_rows(
     """
     rows = columns.undecoded.nonzero()[0]
     if not len(rows):
-        return ()
+        return (), ()
     left_s, undecoded = columns.slack_s[rows], columns.undecoded[rows]
     first, needed = ~columns.audible[rows], left_s < guard_s
     offline = None if columns.all_live else columns.kind[rows] == OFFLINE
@@ -283,10 +286,10 @@ def _codec_rows(
             complete = np.where(offline, all_made, complete)
         chosen |= complete
     elif not (any_first or _pressing(columns, slack_s, rows[needed], costs)):
-        return ()
+        return (), ()
     picked = chosen.nonzero()[0]
     if not len(picked):
-        return ()
+        return (), ()
     key = left_s
     if any_first:
         key, held = np.where(first, -np.inf, key), np.where(first, 1.0, held)
@@ -302,9 +305,7 @@ def _codec_rows(
     fits = _fitting(columns, slack_s, rows, sizes, needed, costs)
     if fits is not None:
         rows, sizes = rows[fits], sizes[fits]
-    # As CodecRow(row, size) does, at a third of the time.
-    pairs = zip(rows.tolist(), sizes.tolist(), strict=True)
-    return tuple(map(tuple.__new__, repeat(CodecRow), pairs))
+    return tuple(rows.tolist()), tuple(sizes.tolist())
 
 
 def _pressing(columns: Columns, slack_s: Floats, rows: Ints, costs: StepCosts) -> bool:
@@ -312,8 +313,7 @@ def _pressing(columns: Columns, slack_s: Floats, rows: Ints, costs: StepCosts) -
 
     A codec launch now would still be in flight then; a little later both go together.
     """
-    coming = columns.starting & (columns.undecoded == 0)
-    coming &= columns.flying > 0
+    coming = columns.starting & (columns.undecoded == 0) & (columns.flying > 0)
     if not (len(rows) and coming.any()):
         return True
     took_s = costs.codec_spread * costs.codec_s(len(rows) + 1)
@@ -393,8 +393,8 @@ def _wake_s(
         waits_s.append(float((columns.ahead_s[frames] - low_s).min()))
     decodes = running & (columns.undecoded > 0)
     if decodes.any():
-        sizes = np.array([*profile.chunk_frames, np.inf])
-        larger = sizes[np.searchsorted(sizes, columns.undecoded[decodes], side="right")]
+        undecoded = np.minimum(columns.undecoded[decodes], profile.chunk_frames[-1])
+        larger = _longer_chunks(profile.chunk_frames)[undecoded]
         due_s = columns.slack_s[decodes] - np.maximum(larger * FRAME_S, guard_s)
         waits_s.append(float(due_s.min()))
     return now_s + max(min(waits_s), 0.001)

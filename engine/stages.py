@@ -21,7 +21,7 @@ from playhead.engine.metrics import EngineMetrics
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
 from playhead.engine.runner import CodecResult, FrameResult, Runner
-from playhead.engine.scheduler import CodecRow, Plan
+from playhead.engine.scheduler import Plan
 from playhead.engine.segments import Fail, Segments
 from playhead.engine.table import RequestTable, Slots
 
@@ -35,7 +35,6 @@ QUEUE_LEAD_S = 0.0005
 class Batch(Generic[T]):
     """Requests that share one launch."""
 
-    requests: list[Request]
     slots: Slots
     num_frames: int
     """Frames of each request."""
@@ -127,14 +126,13 @@ class Stages:
         requests, launched = self._table.requests, False
         # Rows count in the table as it is now: a launch that fails takes requests out.
         prefill = [requests[row] for row in plan.prefill]
-        frame = [requests[row] for row in plan.frame]
         slots = self._table.slots(plan.frame)
-        if plan.codec and self.codec_free:
-            self.launch_codec(plan.codec)
+        if plan.codec_rows and self.codec_free:
+            self.launch_codec(self._table.slots(plan.codec_rows), plan.codec_frames)
             launched = True
-        if (frame or prefill) and self.frame_free(now_s):
+        if (plan.frame or prefill) and self.frame_free(now_s):
             self.prefill(prefill)
-            self.launch_frames(frame, slots)
+            self.launch_frames(slots)
             launched = True
         return launched
 
@@ -156,7 +154,7 @@ class Stages:
         try:
             self._runner.prefill([request.slot for request in ready])
         except Exception as error:
-            self._broken(ready, error)
+            self._broken([request.slot for request in ready], error)
             return
         num_rows = sum(request.prompt_rows for request in ready)
         self._costs.saw_prompt(num_rows, self._clock() - started_s)
@@ -167,61 +165,53 @@ class Stages:
             self._table.begin_segment(request.slot)
             self._table.update(request)
 
-    def launch_frames(self, requests: list[Request], slots: Slots) -> None:
-        """Start the next frame of requests; recorded speech takes its frame from the recording."""
-        asked = self._table.without_run(slots).nonzero()[0].tolist()
-        if asked:
+    def launch_frames(self, slots: Slots) -> None:
+        """Start the next frame of slots; recorded speech takes its frame from the recording."""
+        asked = self._table.without_run(slots).nonzero()[0]
+        if len(asked):
             now_s, kept = self._clock(), np.ones(len(slots), np.bool_)
-            for i in asked:
-                kept[i] = self.segments.next_run(requests[i], now_s)
-            if not kept.all():
-                requests = [request for request, k in zip(requests, kept, strict=True) if k]
-                slots = slots[kept]
-        if requests:
-            self._launch_rows(requests, slots)
+            for i, slot in zip(asked.tolist(), slots[asked].tolist(), strict=True):
+                kept[i] = self.segments.next_run(self._table.request(slot), now_s)
+            slots = slots[kept]
+        if len(slots):
+            self._launch_rows(slots)
 
-    def _launch_rows(self, requests: list[Request], slots: Slots) -> None:
+    def _launch_rows(self, slots: Slots) -> None:
         ids, may_end = self._table.next_rows(slots)
         started_s = self._clock()
         try:
             flight = self._runner.launch_frame(slots.tolist(), ids, may_end)
         except Exception as error:
-            self._broken(requests, error)
+            self._broken(slots.tolist(), error)
             return
         began_s = max(started_s, self._frames[-1].due_s) if self._frames else started_s
-        due_s = began_s + self._costs.frame_s(len(requests))
+        due_s = began_s + self._costs.frame_s(len(slots))
         done_s = self._done_s(flight)
         self._launched(started_s)
-        self._frames.append(Batch(requests, slots, 1, flight, started_s, due_s, done_s))
+        self._frames.append(Batch(slots, 1, flight, started_s, due_s, done_s))
         self._table.launched(slots, 1, due_s)
 
-    def launch_codec(self, rows: Sequence[CodecRow]) -> None:
-        """Start decoding so many frames of each row; rows of equal length go together."""
-        by_length: dict[int, list[int]] = {}
-        for row, num_frames in rows:
-            by_length.setdefault(num_frames, []).append(row)
-        requests = self._table.requests
-        batches = [
-            (num_frames, [requests[row] for row in same], self._table.slots(same))
-            for num_frames, same in sorted(by_length.items())
-        ]
-        for num_frames, members, slots in batches:
+    def launch_codec(self, members: Slots, lengths: Sequence[int]) -> None:
+        """Start decoding so many frames of each slot; those of equal length go together."""
+        different = sorted(set(lengths))
+        for num_frames in different:
+            slots = members if len(different) == 1 else members[np.equal(lengths, num_frames)]
             codes = self._table.take(slots, num_frames)
             started_s = self._clock()
             try:
                 flight = self._runner.launch_codec(slots.tolist(), codes)
             except Exception as error:
-                self._broken(members, error)
+                self._broken(slots.tolist(), error)
                 continue
             began_s = max(started_s, self._codecs[-1].due_s) if self._codecs else started_s
-            due_s = began_s + self._costs.codec_s(num_frames * len(members))
+            due_s = began_s + self._costs.codec_s(num_frames * len(slots))
             done_s = self._done_s(flight)
             self._launched(started_s)
-            batch = Batch(members, slots, num_frames, flight, started_s, due_s, done_s)
+            batch = Batch(slots, num_frames, flight, started_s, due_s, done_s)
             self._codecs.append(batch)
             self._table.launched(slots, num_frames, due_s)
-            for i in self._table.new_to_codec(slots):
-                members[i].first_codec_s = started_s
+            for slot in self._table.new_to_codec(slots):
+                self._table.request(slot).first_codec_s = started_s
 
     # -- flights
 
@@ -268,25 +258,25 @@ class Stages:
             # A batch that was queued began when the one before it was done.
             took_s, self._frame_done_s = self._worked(batch, self._frame_done_s)
             if made is not None:
-                self._costs.saw_frame(len(batch.requests), took_s)
-                self._metrics.saw_frames(len(batch.requests), took_s)
+                self._costs.saw_frame(len(batch.slots), took_s)
+                self._metrics.saw_frames(len(batch.slots), took_s)
                 self._store(batch, made)
 
     def _store(self, batch: Batch[FrameResult], made: FrameResult) -> None:
         """Keep the codes of a frame batch; rows that ended made none."""
         slots, codes = batch.slots, made.codes
-        looked_at = (made.ended | self._table.special(slots)).nonzero()[0].tolist()
-        if looked_at:
+        looked_at = (made.ended | self._table.special(slots)).nonzero()[0]
+        if len(looked_at):
             kept = np.ones(len(slots), np.bool_)
-            for i in looked_at:
-                request = batch.requests[i]
-                num_behind = sum(request in behind.requests for behind in self._frames)
+            for i, slot in zip(looked_at.tolist(), slots[looked_at].tolist(), strict=True):
+                request = self._table.request(slot)
+                num_behind = sum(slot in behind.slots for behind in self._frames)
                 kept[i] = self.segments.landed(request, bool(made.ended[i]), num_behind)
             slots, codes = slots[kept], codes[kept]
         self._table.store(slots, codes)
         in_tail = self._table.in_tail(batch.slots)
         for i in self._guard.saw_codes(batch.slots, made.codes, in_tail):
-            self.segments.stop(batch.requests[i], "repetition")
+            self.segments.stop(self._table.request(batch.slots[i]), "repetition")
 
     def _collect_codecs(self, wait: bool) -> Iterator[tuple[Batch[CodecResult], CodecResult]]:
         """Yield finished codec batches; with `wait` the oldest is waited for."""
@@ -297,8 +287,8 @@ class Stages:
             if result is not None:
                 in_tail = self._table.in_tail(batch.slots)
                 for i in self._guard.saw_samples(batch.slots, result.pcm, in_tail):
-                    self.segments.stop(batch.requests[i], "silence")
-                num_frames = batch.num_frames * len(batch.requests)
+                    self.segments.stop(self._table.request(batch.slots[i]), "silence")
+                num_frames = batch.num_frames * len(batch.slots)
                 self._costs.saw_codec(num_frames, took_s)
                 self._metrics.saw_codec(num_frames, took_s)
                 yield batch, result
@@ -327,16 +317,16 @@ class Stages:
             result: T | None = batch.flight.result()
         except Exception as error:
             result = None
-            self._broken(batch.requests, error)
+            self._broken(batch.slots.tolist(), error)
         self._table.landed(batch.slots, batch.num_frames)
         self.num_landed += 1
         if self._leaving:
             self._free_left()
         return result
 
-    def _broken(self, requests: Sequence[Request], error: Exception) -> None:
+    def _broken(self, slots: Sequence[int], error: Exception) -> None:
         """End the requests of a batch that failed; a broken device ends the engine."""
         if isinstance(error, DeviceFault):
             raise error
-        for request in requests:
-            self._fail(request, error)
+        for slot in slots:
+            self._fail(self._table.request(slot), error)

@@ -32,7 +32,9 @@ class RequestTable:
         n = max_streams + 1
         self.requests: list[Request] = []
         """In order of arrival, one for each row of `columns`."""
-        self._order: Slots | None = None
+        self._by_slot: list[Request | None] = [None] * n
+        self._order = np.zeros(n, np.intp)
+        """Their slots; what is behind them is of no meaning."""
         # What the scheduler reads lies side by side: one gather for all of a type.
         self._ints = np.zeros((n, 5), np.int64)
         self._kind, self._prompt_rows, self._made, self._decoded, self._flying = self._ints.T
@@ -57,7 +59,8 @@ class RequestTable:
         """Give an admitted request its row."""
         slot = request.slot
         self.requests.append(request)
-        self._order = None
+        self._by_slot[slot] = request
+        self._order[len(self.requests) - 1] = slot
         self._held[slot], self._names[slot] = True, request.id
         self._made[slot] = self._decoded[slot] = self._published[slot] = 0
         self._bridge_s[slot] = 0.0
@@ -71,8 +74,9 @@ class RequestTable:
 
     def remove(self, request: Request) -> None:
         """Take a request out; its row is free once nothing of it flies."""
-        self.requests.remove(request)
-        self._order = None
+        row, end = int((self._slots() == request.slot).argmax()), len(self.requests)
+        del self.requests[row]
+        self._order[row : end - 1] = self._order[row + 1 : end]
         self._held[request.slot] = False
 
     def update(self, request: Request) -> None:
@@ -119,10 +123,14 @@ class RequestTable:
         """Return the slots of rows of the columns."""
         return self._slots()[np.array(rows, np.intp)]
 
+    def request(self, slot: int) -> Request:
+        """Return who holds a slot, or held it last."""
+        request = self._by_slot[slot]
+        assert request is not None
+        return request
+
     def _slots(self) -> Slots:
-        if self._order is None:
-            self._order = np.array([r.slot for r in self.requests], np.intp)
-        return self._order
+        return self._order[: len(self.requests)]
 
     # -- playback
 
@@ -297,10 +305,11 @@ class RequestTable:
         return self._codes.take(which, 0)
 
     def new_to_codec(self, slots: Slots) -> list[int]:
-        """Return who was never decoded before; counts them as known."""
-        new: list[int] = self._new[slots].nonzero()[0].tolist()
-        self._new[slots] = False
-        return new
+        """Return slots that were never decoded before; counts them as known."""
+        new = slots[self._new[slots]]
+        self._new[new] = False
+        found: list[int] = new.tolist()
+        return found
 
     def busy(self, slot: int) -> bool:
         """Return whether some frame of a slot is in flight or waits for the codec."""

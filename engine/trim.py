@@ -35,25 +35,38 @@ class LeadingSilenceTrim:
         self._floor_db = 0.0
         self._scanned = 0
         self._risen = False
+        self._onset: int | None = None
+        """The window where speech begins, once it is known."""
 
-    def push(self, pcm: NDArray[np.float32], last: bool = False) -> NDArray[np.float32]:
+    def push(
+        self, pcm: NDArray[np.float32], last: bool = False, least_samples: int = 0
+    ) -> NDArray[np.float32]:
         """Take the next samples [n] float32 in -1..1; return those to publish, maybe none.
 
-        With `last` the stream ends here and nothing stays behind: all-silent audio comes out
-        no longer than the windows kept before an onset.
+        Fewer than `least_samples` wait for what follows. With `last` the stream ends here and
+        nothing stays behind: all-silent audio comes out no longer than the windows kept before an
+        onset.
         """
         if self.open:
             return pcm
         self._pending = np.concatenate([self._pending, pcm])
-        onset = self._find_onset()
-        if onset is None and self._scanned * WINDOW_SAMPLES >= MAX_SILENCE_S * SAMPLE_RATE_HZ:
-            onset = self._scanned
-        if onset is not None:
-            return self._release(onset)
-        if last:
-            return self._release(self._scanned)
-        self._forget()
-        return np.zeros(0, np.float32)
+        if self._onset is None:
+            self._onset = self._find_onset()
+        bound = MAX_SILENCE_S * SAMPLE_RATE_HZ
+        if self._onset is None and (last or self._scanned * WINDOW_SAMPLES >= bound):
+            self._onset = self._scanned
+        if self._onset is None:
+            self._forget()
+            return np.zeros(0, np.float32)
+        start = max(self._onset - KEEP_WINDOWS, 0) * WINDOW_SAMPLES - self.dropped_samples
+        if not last and len(self._pending) - max(start, 0) < least_samples:
+            return np.zeros(0, np.float32)
+        return self._release(max(start, 0))
+
+    @property
+    def holds(self) -> bool:
+        """Speech has begun and waits until there is enough of it."""
+        return self._onset is not None and not self.open
 
     def _find_onset(self) -> int | None:
         """Scan whole new windows; return the index of the first window of speech."""
@@ -77,9 +90,7 @@ class LeadingSilenceTrim:
                 self._floor_db = min(self._floor_db, level)
         return None
 
-    def _release(self, onset: int) -> NDArray[np.float32]:
-        start = max(onset - KEEP_WINDOWS, 0) * WINDOW_SAMPLES - self.dropped_samples
-        start = max(start, 0)
+    def _release(self, start: int) -> NDArray[np.float32]:
         kept = self._pending[start:].copy()
         self.dropped_samples += start
         self.open = True

@@ -288,3 +288,18 @@ def test_a_broken_device_fails_every_request_once() -> None:
     for name in ("a", "b"):
         ends = [r for r in driver.results[name] if isinstance(r, Done | Failed)]
         assert len(ends) == 1 and isinstance(ends[0], Failed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [True, False])
+def test_speech_that_waits_for_more_comes_out_when_there_is_none(closed: bool) -> None:
+    """A chunk of this device takes longer than the whole speech lasts."""
+    driver, reference = FlyingDriver(Times(0.006, 3.0)), Driver()
+    for each in (driver, reference):
+        each.submit(spoken("Oh well, I", closed=closed))
+    reference.run(3.0)
+    driver.run(60.0)
+    assert len(reference.pcm("a")) > FRAME_SAMPLES
+    assert np.allclose(driver.pcm("a"), reference.pcm("a"), rtol=0, atol=1e-4 * 32_767)
+    assert driver.words("a") == reference.words("a")
+    assert any(isinstance(result, Done if closed else Starved) for result in driver.results["a"])

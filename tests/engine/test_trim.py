@@ -129,6 +129,26 @@ def test_short_silent_stream_ends_with_a_breath_only() -> None:
     assert 0 < len(out) <= SAMPLE_RATE_HZ * 20 // 1000
 
 
+def test_speech_waits_until_there_is_as_much_as_asked_for() -> None:
+    pcm, onset = clip("plosive", 3)
+    whole, dropped = run_trim(pcm)
+    trim = LeadingSilenceTrim()
+    to_onset, least = onset + 480, 1_200  # 20 ms of speech are there
+    assert len(trim.push(pcm[:to_onset], least_samples=least)) == 0 and trim.holds
+    assert len(trim.push(pcm[to_onset : to_onset + 24], least_samples=least)) == 0 and trim.holds
+    rest = trim.push(pcm[to_onset + 24 :], least_samples=least)
+    assert np.array_equal(rest, whole) and trim.dropped_samples == dropped and not trim.holds
+
+
+def test_speech_that_waits_comes_out_when_no_more_is_asked_for() -> None:
+    pcm, onset = clip("plosive", 3)
+    for last in (False, True):
+        trim = LeadingSilenceTrim()
+        trim.push(pcm[: onset + 480], least_samples=48_000)
+        kept = trim.push(pcm[:0], last=last)
+        assert len(kept) >= 480 and trim.open and not trim.holds
+
+
 def test_everything_passes_after_the_onset() -> None:
     trim = LeadingSilenceTrim()
     trim.push(np.full(FRAME_SAMPLES, 0.5, np.float32) * np.tile([1, -1], 960).astype(np.float32))

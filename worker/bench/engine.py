@@ -2,8 +2,9 @@
 
 Parts: `frame` (whole frames by rows and context), `codec` (batches of rows x frames and the line
 through them), `prefix` (what joiners add), `host` (the engine's own step at 1,500 live requests),
-`first` (first PCM after submit when idle), `eager` (plain eager torch on the same device: the
-naive baseline). Ends with the count of graphs captured after ready.
+`first` (first PCM after submit when idle), `idle` (what a GPU idles between frames of the real
+loop), `eager` (plain eager torch on the same device: the naive baseline). Ends with the count of
+graphs captured after ready.
 """
 
 import argparse
@@ -24,11 +25,12 @@ from playhead.worker.bench.checkpoint import checkpoint
 from playhead.worker.bench.engine_thread import EngineThread, sized
 from playhead.worker.bench.floor import Ceilings, codec_work, fit_line, frame_work
 from playhead.worker.bench.host import HostBench
+from playhead.worker.bench.idle import IdleBench
 from playhead.worker.bench.report import Report, add_common_arguments
 from playhead.worker.bench.runner_times import RunnerTimes, measure_ceilings
 from playhead.worker.interpreter import settle
 
-PARTS = ("frame", "codec", "prefix", "host", "first", "eager")
+PARTS = ("frame", "codec", "prefix", "host", "first", "idle", "eager")
 BATCHES = {"cuda": (8, 32, 64, 256), "cpu": (1, 2, 4, 8)}
 CODEC = {
     "cuda": ((1, 1), (8, 1), (32, 1), (64, 1), (8, 4), (32, 4), (64, 4), (64, 8)),
@@ -68,6 +70,9 @@ def run(args: argparse.Namespace) -> int:
     bench.folder = checkpoint(args.shape, args.checkpoints, device=report.device)
     if {"frame", "codec", "prefix", "first"} & set(parts):
         report.part("runner", 60.0, lambda: bench.device_parts(parts))
+        gc.collect()
+    if "idle" in parts:
+        report.part("idle", 60.0, bench.idle)
         gc.collect()
     if "eager" in parts:
         report.part("eager", 30.0, bench.eager)
@@ -178,6 +183,25 @@ class EngineBench:
             {"first_pcm_idle_ms": round(statistics.median(waits_ms), 3),
              "first_pcm_idle_p95_ms": round(ordered[int(0.95 * (len(ordered) - 1))], 3)}
         )  # fmt: skip
+
+    def idle(self) -> None:
+        """Tell the device's idle time at 8, 32 and 64 rows, and at 256 of many streams."""
+        if self._kind != "cuda":
+            print("idle: skipped, a CPU runs each batch within its launch")
+            return
+        rows, streams = max(self._batches), max(self._streams, *self._batches)
+        settle()
+        bench = IdleBench(self.folder, load_profile("balanced"), self._kind, rows, streams)
+        with bench.thread:
+            for num in self._batches:
+                found = bench.run(streams if num == rows else num)
+                self._report.tell(
+                    {f"gpu_idle_ratio_b{num}": round(found.ratio, 5),
+                     f"gpu_gap_p99_ms_b{num}": round(found.p99_gap_ms, 4),
+                     f"gpu_idle_rows_b{num}": round(found.mean_rows, 1),
+                     f"gpu_idle_live_b{num}": found.num_live},
+                    f"{found.steps} frame batches",
+                )  # fmt: skip
 
     def eager(self) -> None:
         """Time plain eager torch in the same process: what anybody gets without this engine."""

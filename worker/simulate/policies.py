@@ -48,11 +48,12 @@ def greedy(
     rows = rows[np.lexsort((columns.slack_s[rows], columns.audible[rows]))][: profile.max_rows]
     waiting = np.flatnonzero(columns.undecoded > 0)
     waiting = waiting[np.lexsort((columns.slack_s[waiting], columns.audible[waiting]))]
-    codec = tuple(
-        CodecRow(int(i), int(min(columns.undecoded[i], profile.chunk_frames[-1])))
-        for i in waiting[: profile.max_rows]
-    )
-    return Plan(tuple(prefill.tolist()), tuple(rows.tolist()), codec, float("inf"))
+    codec = waiting[: profile.max_rows]
+    sizes = np.minimum(columns.undecoded[codec], profile.chunk_frames[-1])
+    return Plan(
+        tuple(prefill.tolist()), tuple(rows.tolist()), tuple(codec.tolist()), tuple(sizes.tolist()),
+        float("inf"),
+    )  # fmt: skip
 
 
 def _ready(columns: Columns, prefill: Ints) -> Bools:
@@ -103,7 +104,8 @@ class StaticChunks:
         rows = self._chunks.due(columns)[: profile.max_rows]
         self._chunks.take(columns, rows)
         # The engine's policy would have decoded where the table waits for frames.
-        return replace(plan, codec=tuple(rows), wake_s=max(plan.wake_s, now_s + LOOK_S))
+        wake_s = max(plan.wake_s, now_s + LOOK_S)
+        return Plan(plan.prefill, plan.frame, *_columns(rows), wake_s)
 
 
 class DeadlineAware:
@@ -128,20 +130,20 @@ class DeadlineAware:
         work = (columns.needs_prefill & columns.can_frame, frames, _mask(codec, len(frames)))
         stage = self._stage(columns, work)
         if stage is None:
-            return Plan((), (), (), float("inf"))
+            return Plan((), (), (), (), float("inf"))
         self._served_s[stage] = now_s
         rows = np.flatnonzero(work[stage])
         order = np.lexsort((columns.slack_s[rows], columns.audible[rows]))
         chosen = rows[order][: min(profile.max_rows, COHORT_ROWS)].tolist()
         if stage == PREFILL:
-            return Plan(tuple(chosen), (), (), now_s)
+            return Plan(tuple(chosen), (), (), (), now_s)
         if stage == FRAME:
-            return Plan((), tuple(chosen), (), now_s)
+            return Plan((), tuple(chosen), (), (), now_s)
         sizes = {row.row: row for row in codec}
         lead = sizes[chosen[0]].num_frames
         same = [sizes[i] for i in chosen if sizes[i].num_frames == lead]
         self._chunks.take(columns, same)
-        return Plan((), (), tuple(same), now_s)
+        return Plan((), (), *_columns(same), now_s)
 
     def _stage(self, columns: Columns, work: tuple[Bools, ...]) -> int | None:
         live = [stage for stage in (PREFILL, FRAME, CODEC) if work[stage].any()]
@@ -157,6 +159,11 @@ class DeadlineAware:
         if pressing:
             return min(pressing, key=lambda s: (least[s], s))
         return min(live, key=lambda s: (self._served_s[s], s))
+
+
+def _columns(rows: list[CodecRow]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the rows and their frames, as a plan has them."""
+    return tuple(row.row for row in rows), tuple(row.num_frames for row in rows)
 
 
 def _mask(rows: list[CodecRow], count: int) -> Bools:

@@ -28,7 +28,7 @@ from playhead.engine.errors import Busy, ConfigError, PlayheadError
 from playhead.engine.messages import Command, Pcm, Result
 from playhead.engine.profile import Profile
 from playhead.engine.runner import CodecResult, FrameResult
-from playhead.engine.scheduler import CodecRow, Plan
+from playhead.engine.scheduler import Plan
 from playhead.engine.units import CODEBOOKS
 from playhead.worker import wire
 from playhead.worker.simulate.trace import Trace
@@ -160,8 +160,9 @@ def _plan_line(plan: Plan) -> list[Any]:
 def _plan_of(
     prefill: list[int], frame: list[int], codec: list[list[int]], wake_s: float | None
 ) -> Plan:
-    rows = tuple(CodecRow(row, num_frames) for row, num_frames in codec)
-    return Plan(tuple(prefill), tuple(frame), rows, float("inf") if wake_s is None else wake_s)
+    rows, frames = tuple(row for row, _ in codec), tuple(num_frames for _, num_frames in codec)
+    wake_s = float("inf") if wake_s is None else wake_s
+    return Plan(tuple(prefill), tuple(frame), rows, frames, wake_s)
 
 
 # -- answers
