@@ -77,7 +77,7 @@ class Engine:
             runner, self._intake, self._table, profile, self.metrics,
             self._costs, clock, self._fail,
         )  # fmt: skip
-        self._outlet = Outlet(self._table, self.metrics, self._costs)
+        self._outlet = Outlet(self._table, self.metrics, self._costs, profile.max_rows)
         self._reading: dict[str, Request] = {}
         """Those with text that was not read yet."""
         self._results: list[Result] = []

@@ -21,9 +21,9 @@ from playhead.engine.text.pronunciations import check_pronunciations
 from playhead.engine.units import CODEBOOKS
 from playhead.engine.voice_store import VoiceStore
 
-FIRST_CHARS, MORE_CHARS, READ_SHARE = 12, 64, 8
-"""Text is read in pieces: 85 characters take 0.6 to 1.4 ms. First audio waits for the first one, a
-word or two; then one piece a step follows, one more for every eight texts that wait."""
+FIRST_CHARS, MORE_CHARS, READ_SHARE = 32, 64, 8
+"""Text is read in pieces: 85 characters take 0.6 to 1.4 ms. The first one is enough to begin with;
+then one piece a step, one more for every eight texts that wait."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("voice", "instruct"), (str, NoneType)),

@@ -162,7 +162,8 @@ class Pcm:
     start_sample: int
     pcm: bytes
     num_frames: int
-    """Codec frames decoded for this chunk, trimmed ones included."""
+    """Codec frames it was decoded with, trimmed ones included; none where speech waited for more
+    and no more came."""
 
 
 @dataclass(slots=True, unsafe_hash=True)

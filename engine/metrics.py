@@ -158,7 +158,7 @@ HELP = {
     "first_audio_s": "first speakable text to first audio published",
     "first_queue_s": "first speakable text to its first frame batch (stored speech: codec batch)",
     "first_frame_s": "first frame batch to first codec batch",
-    "first_codec_s": "first codec batch to first audio, silence before the onset included",
+    "first_codec_s": "first codec batch to first audio, silence and what waits to begin included",
     "slack_s": "audio left to the emptiest listener of a codec batch when it was done; 0: late",
     "frame_s": "one frame batch",
     "codec_s": "one codec batch",

@@ -120,7 +120,7 @@ class Request:
         """
         if self.trim.open:
             return pcm
-        least_samples = s_to_samples(next_s) if self.submit.live else 0
+        least_samples = s_to_samples(next_s) if self.kind == LIVE else 0
         kept = to_pcm(self.trim.push(pcm.astype(np.float32) / 32767.0, last, least_samples))
         return kept if self.trim.open else kept[:0]
 

@@ -3,7 +3,8 @@
 Speech models begin with silence or codec noise. The onset is found in the signal itself: windows
 of 5 ms whose level rises out of the noise before them. Quiet beginnings (/h/, /f/, a soft vowel)
 rise a few decibels only, so the threshold follows the noise floor, and 15 ms before the first
-such window are kept. A plosive is one short burst, so one loud window is enough.
+such window are kept. A plosive is one short burst, so one loud window is enough. Speech that has
+begun waits until there is as much of it as asked for.
 """
 
 import numpy as np
@@ -29,7 +30,7 @@ class LeadingSilenceTrim:
     def __init__(self) -> None:
         """Start before the first sample."""
         self.open = False
-        """True once the onset was found or the bound was reached: everything passes."""
+        """True once speech was handed out or the bound was reached: everything passes."""
         self.dropped_samples = 0
         self._pending = np.zeros(0, np.float32)
         self._floor_db = 0.0

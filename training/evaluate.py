@@ -169,12 +169,18 @@ class Judgement:
 
 
 def end_is_missing(wanted: list[str], heard: list[str]) -> bool:
-    """Say whether no shortest alignment pairs the last word wanted with the last one heard.
+    """Say whether every shortest alignment leaves the last word wanted without a counterpart.
 
-    Then the end was left out; a word taken for another one is there.
+    A word taken for another one is there, and so is one behind which more was heard.
     """
-    paired = edit_distance(wanted[:-1], heard[:-1]) + (wanted[-1:] != heard[-1:])
-    return not heard or edit_distance(wanted, heard) < paired
+    found = edit_distance(wanted, heard)
+    left_out = 1 + edit_distance(wanted[:-1], heard)
+    taken = [
+        edit_distance(wanted[:-1], heard[: end - 1]) + (wanted[-1] != heard[end - 1])
+        + len(heard) - end
+        for end in range(1, len(heard) + 1)
+    ]  # fmt: skip
+    return left_out == found < min(taken, default=found + 1)
 
 
 def judge_all(lines: list[str], speech: list[Floats], show: bool) -> Judgement:

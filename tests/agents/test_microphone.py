@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DRIVER = Path(__file__).parent / "microphone.mjs"
 QUESTION = "Can you tell me about your town?"
-INTERRUPTION = "Please stop. What time is it?"
+INTERRUPTION = "Please stop and tell me what time it is now."
 OVER_IT_S = 16.0
 """When the caller talks over the answer: it began by then on any machine, and lasts a minute."""
 TALK_S = 34.0

@@ -38,7 +38,7 @@ from tests.agents.fakes import (
 
 TEXT = "one two three"
 WHOLE = b"".join(map(frame_pcm, range(3)))
-FAST = APIConnectOptions(max_retry=3, retry_interval=0.01, timeout=0.2)
+FAST = APIConnectOptions(max_retry=3, retry_interval=0.01, timeout=2.0)
 
 
 @dataclass

@@ -13,6 +13,7 @@ for a codec batch: what it tells beyond these 4.71 is the engine's own time.
 import argparse
 import queue
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -253,7 +254,7 @@ def main() -> None:
             )
     if asked.out:
         label = "replay" if asked.replay else device
-        command = f"python -m tests.bench.first_audio_profile --requests {asked.requests}"
+        command = " ".join(["python -m tests.bench.first_audio_profile", *sys.argv[1:]])
         write_result("first-audio-profile", label, figures, command, asked.out)
 
 

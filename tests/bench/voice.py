@@ -18,6 +18,7 @@ Each part runs by itself and merges its figures into `results/voice-cpu.json`:
 """
 
 import argparse
+import hashlib
 import json
 import queue
 import subprocess
@@ -183,7 +184,8 @@ def words(options: argparse.Namespace) -> dict[str, float]:
 def lead_s(spoken: Spoken) -> float:
     """Return the silence before the first sound, the trimmed part included, in seconds."""
     trimmed_s = samples_to_s(spoken.num_frames * FRAME_SAMPLES - len(spoken.pcm))
-    return trimmed_s + float(loud_blocks(spoken.pcm)[0]) * BLOCK_S
+    loud = loud_blocks(spoken.pcm)
+    return trimmed_s + (float(loud[0]) * BLOCK_S if len(loud) else samples_to_s(len(spoken.pcm)))
 
 
 def teacher(options: argparse.Namespace) -> dict[str, float]:
@@ -220,7 +222,8 @@ def dnsmos(options: argparse.Namespace) -> dict[str, float]:
 
 def runs(options: argparse.Namespace) -> dict[str, float]:
     """Speak and align seeded runs until there are 500, or the time is up."""
-    path = options.work / "runs.jsonl"
+    weights = hashlib.sha256((EMBEDDED_VOICE / "playhead-hashes.json").read_bytes()).hexdigest()
+    path = options.work / f"runs_{weights[:8]}.jsonl"
     began_s, aligner, front_end = time.monotonic(), Aligner(), EnglishFrontEnd(EMBEDDED_VOICE)
     judge = Judge()
     found = (

@@ -38,6 +38,8 @@ def test_a_judge_counts_words_that_were_not_said() -> None:
         ("every candle was lit", False),
         ("every candle was lid", False),  # another word stands in its place
         ("every candle was a lit", False),
+        ("every candle was lit up", False),  # more was heard behind it
+        ("every candle was lid up", False),
         ("every candle was", True),
         ("every candle", True),
         ("", True),

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if {"frame", "codec", "prefix", "first"} & set(parts):
         report.part("runner", 60.0, lambda: bench.device_parts(parts))
         gc.collect()
-    if "idle" in parts:
+    if "idle" in parts and report.device == "cuda":
         report.part("idle", 60.0, bench.idle)
         gc.collect()
     if "eager" in parts:
@@ -186,9 +186,6 @@ class EngineBench:
 
     def idle(self) -> None:
         """Tell the device's idle time at 8, 32 and 64 rows, and at 256 of many streams."""
-        if self._kind != "cuda":
-            print("idle: skipped, a CPU runs each batch within its launch")
-            return
         rows, streams = max(self._batches), max(self._streams, *self._batches)
         settle()
         bench = IdleBench(self.folder, load_profile("balanced"), self._kind, rows, streams)

@@ -130,7 +130,7 @@ class IdleBench:
             time.sleep(LOOK_S)
         for name in names:
             engine.post(Cancel(name))
-        accepted = 0
+        accepted, until_s = 0, time.monotonic() + LIMIT_S
         while not (engine.idle and results.empty()) and time.monotonic() < until_s:
             try:
                 accepted += isinstance(results.get(timeout=LOOK_S)[1], Accepted)
