@@ -2,18 +2,22 @@
 
     python -m tests.bench.pumps [PART ...]      parts below; all of them without arguments
 
-    stalls      engine 20, 40, 80 ms late inside two speeches, a Python listener: gaps of both;
-                stretched and concealed time, target, buffer and an ASR's words of the second.
+    stalls      engine 20, 40, 80 ms late inside two speeches, heard by a Python listener.
                 In two parts of under five minutes: `stalls_queued`, `stalls_withheld`
     chromium    the same stalls heard by a browser
-    freezes     the whole process stands still for 50 to 200 ms while the engine is in time
+    freezes     the whole process stands still for 50 to 200 ms while the engine is in time, in one
+                speech. In two parts as well: `freezes_queued`, `freezes_withheld`
     turns       first sound of turns 2 to 5 after 1, 5, 30 and 1 s of idle, with and without DTX
     interrupt   sound over -50 dBFS later than 120 ms after an interruption, with and without DTX
     cost        CPU per room and lateness of pushes at 1, 5, 10, 20 rooms in one process
     processes   the same for rooms in processes of their own
 
 A gap is a low-energy window of 10 ms or more at a late frame amid loud speech that the run without
-stalls has not. Run on an idle machine; writes `results/pumps-cpu.json`.
+stalls has not. Gaps, stretched and concealed time and changed words of stalls are sums over the
+speeches; target, buffer, ear latency and word error rate are their means. `ear_latency_ms` is from
+the sender to the listener's jitter buffer's end, by the recording. `words_changed` is how many
+words a recogniser understood differently than in the run without stalls (`0ms`: in that run than in
+the speech as it was made). Run on an idle machine; writes `results/pumps-cpu.json`.
 """
 
 import asyncio
@@ -30,20 +34,36 @@ from pathlib import Path
 import numpy as np
 from livekit import rtc
 
+from playhead.worker.demo.align import align
+from playhead.worker.demo.asr import edit_distance, spoken_words
 from playhead.worker.demo.llm import PARAGRAPH
 from playhead.worker.demo.server import Access, LocalServer
 from playhead.worker.demo.show import render_directly
 from playhead.worker.listener import Listener
 from playhead.worker.track import PumpKind
-from tests.asr import wer
+from tests.asr import transcriber, wer
 from tests.bench.pump_cost import PUMPS, Figures, measure_cost, measure_processes, set_up, show
 from tests.bench.result import write_result
 from tests.e2e.rig import HeardSpeech, Spoken, run_listener
-from tests.e2e.stalls import LEAST_GAP_S, Samples, num_gaps, silences_at, speaking, stall_plan
+from tests.e2e.stalls import (
+    LEAST_GAP_S,
+    PIECE_S,
+    Samples,
+    num_gaps,
+    silences_at,
+    speaking,
+    stall_plan,
+)
 
 NAMES = {"queued": "queued", "direct": "withheld"}
+STALLS_MS = (20, 40, 80)
+FREEZES_MS = (50, 80, 100, 200)
 NUM_STALLS = 9
 SEEDS = (1, 2)
+SUMMED = ("gaps", "clock_gaps", "stretched_ms", "concealed_ms", "words_changed")
+"""Of the speeches together; other figures of a stall are means."""
+EDGE_S = 0.3
+"""So near to the ends of a speech it is not measured when a moment of it is heard."""
 SETTLE_S = 1.5
 IDLE_S = (1.0, 5.0, 30.0, 1.0)
 NUM_INTERRUPTS = 10
@@ -75,35 +95,77 @@ async def measure_stalls(
     Each seed is a speech of its own, with its own places of stalls and its own calm run.
     """
     kind, seeds = ("freezes", SEEDS[:1]) if freezes else ("stalls", SEEDS)
-    figures: Figures = {}
+    figures: Figures = {f"{kind}_each": NUM_STALLS * len(seeds)}
     with LocalServer() as server:
-        for pump, seed in itertools.product(pumps, seeds):
-            name, speech = NAMES[pump], render_directly(PARAGRAPH, seed)
-            calm, reports = await hear(server.access, pump, speech, {}, freezes)
-            figures |= receiver_figures(f"0ms_{kind}_{name}", calm, reports)
-            for length_ms in late_ms:
-                plan = stall_plan(speech, [length_ms / 1000] * NUM_STALLS, seed)
-                late, reports = await hear(server.access, pump, speech, plan, freezes)
-                heard = num_gaps(speech, calm.pcm, late.pcm, plan)
-                for what, num in (("gaps", heard), ("clock_gaps", late.end_of("s")["gaps"])):
-                    counted = f"{what}_{length_ms}ms_{kind}_{name}"
-                    figures[counted] = figures.get(counted, 0) + num
-                figures |= receiver_figures(f"{length_ms}ms_{kind}_{name}", late, reports)
-                show(figures, f"{length_ms}ms_{kind}_{name}")
-    figures[f"{kind}_each"] = NUM_STALLS * len(seeds)
+        for pump in pumps:
+            runs: dict[str, list[Figures]] = {}
+            for seed in seeds:
+                speech = render_directly(PARAGRAPH, seed)
+                known = speech
+                for length_ms in (0, *late_ms):
+                    late_s = [length_ms / 1000] * NUM_STALLS
+                    plan = stall_plan(speech, late_s, seed) if length_ms else {}
+                    heard, reports = await hear(server.access, pump, speech, plan, freezes)
+                    found = run_figures(speech, known, heard, reports, plan)
+                    if not plan:
+                        known = heard.pcm
+                    name = f"{length_ms}ms_{kind}_{NAMES[pump]}"
+                    runs.setdefault(name, []).append(found)
+                    show({f"{what}_{name}_seed{seed}": found[what] for what in found}, name)
+            for name, each in runs.items():
+                figures |= {f"{what}_{name}": of_speeches(what, each) for what in each[0]}
     return figures
 
 
-def receiver_figures(name: str, heard: HeardSpeech, reports: Sequence[dict[str, float]]) -> Figures:
-    """Return what one run cost the listener; milliseconds over the whole speech."""
-    last = reports[-8:]
+def of_speeches(what: str, runs: Sequence[Figures]) -> float:
+    """Return a figure of the same stalls in several speeches."""
+    values = [run[what] for run in runs]
+    return sum(values) if what in SUMMED else statistics.fmean(values)
+
+
+def run_figures(
+    speech: Samples,
+    known: Samples,
+    heard: HeardSpeech,
+    reports: Sequence[dict[str, float]],
+    plan: Mapping[int, float],
+) -> Figures:
+    """Return what one run cost the listener; milliseconds over the whole speech.
+
+    `known`: the same speech heard without stalls, or as it was made where the plan has none.
+    """
+    last, end = reports[-8:], heard.end_of("s")
+    understood = [spoken_words(transcriber().transcribe(pcm)) for pcm in (known, heard.pcm)]
+    gaps: Figures = {"gaps": num_gaps(speech, known, heard.pcm, plan)} if plan else {}
     return {
-        f"stretched_ms_{name}": heard.end_of("s")["stretched_s"] * 1000,
-        f"concealed_ms_{name}": sum(report["concealed_s"] for report in reports) * 1000,
-        f"target_ms_{name}": statistics.fmean(r["target_s"] for r in last) * 1000,
-        f"buffer_ms_{name}": statistics.fmean(r["jitter_buffer_s"] for r in last) * 1000,
-        f"wer_{name}": wer(PARAGRAPH, heard.pcm),
+        **gaps,
+        "clock_gaps": end["gaps"],
+        "stretched_ms": end["stretched_s"] * 1000,
+        "concealed_ms": sum(report["concealed_s"] for report in reports) * 1000,
+        "target_ms": statistics.fmean(report["target_s"] for report in last) * 1000,
+        "buffer_ms": statistics.fmean(report["jitter_buffer_s"] for report in last) * 1000,
+        "ear_latency_ms": ear_latency_ms(speech, heard),
+        "words_changed": edit_distance(*understood),
+        "wer": wer(PARAGRAPH, heard.pcm),
     }
+
+
+def ear_latency_ms(speech: Samples, heard: HeardSpeech) -> float:
+    """Return the median time from leaving the sender to the end of the jitter buffer.
+
+    The product's clock tells which moment of the speech leaves just then; that moment's place in
+    the recording tells when it was heard. What a withholding sender makes good counts from when it
+    ought to have left.
+    """
+    found = align(speech, heard.pcm, piece_s=PIECE_S)
+    last_s = len(speech) / 24_000 - EDGE_S
+    latencies_s: list[float] = []
+    for reading in heard.of("clock", "s"):
+        leaves = EDGE_S < reading["exited_s"] < last_s and reading["slack_s"] > 0
+        place_s = found.heard_at_s(reading["exited_s"]) if leaves else None
+        if place_s is not None:
+            latencies_s.append(heard.recording.time_at_s(place_s) - reading["clock_s"])
+    return statistics.median(latencies_s) * 1000
 
 
 async def measure_chromium() -> Figures:
@@ -224,10 +286,11 @@ async def measure_interrupt() -> Figures:
 
 
 PARTS: dict[str, Callable[[], Figures]] = {
-    "stalls_queued": lambda: asyncio.run(measure_stalls(("queued",), (20, 40, 80), False)),
-    "stalls_withheld": lambda: asyncio.run(measure_stalls(("direct",), (20, 40, 80), False)),
+    "stalls_queued": lambda: asyncio.run(measure_stalls(("queued",), STALLS_MS, False)),
+    "stalls_withheld": lambda: asyncio.run(measure_stalls(("direct",), STALLS_MS, False)),
     "chromium": lambda: asyncio.run(measure_chromium()),
-    "freezes": lambda: asyncio.run(measure_stalls(PUMPS, (50, 80, 100, 200), True)),
+    "freezes_queued": lambda: asyncio.run(measure_stalls(("queued",), FREEZES_MS, True)),
+    "freezes_withheld": lambda: asyncio.run(measure_stalls(("direct",), FREEZES_MS, True)),
     "turns": lambda: asyncio.run(measure_turns()),
     "interrupt": lambda: asyncio.run(measure_interrupt()),
     "cost": measure_cost,
@@ -239,8 +302,9 @@ def main() -> None:
     """Measure the named parts, or all, and write their figures."""
     wanted = sys.argv[1:] or list(PARTS)
     for name in wanted:
-        if name not in [*PARTS, "stalls"]:
-            sys.exit(f"no part {name!r}; parts are {', '.join(PARTS)}, and stalls: two of them")
+        if name not in [*PARTS, *(part.split("_")[0] for part in PARTS)]:
+            both = "stalls and freezes, two of them each"
+            sys.exit(f"no part {name!r}; parts are {', '.join(PARTS)}, and {both}")
     set_up()
     for part in [part for part in PARTS if part in wanted or part.split("_")[0] in wanted]:
         figures = {name: round(float(value), 4) for name, value in PARTS[part]().items()}
