@@ -46,7 +46,6 @@ def test_a_race_tells_the_time_of_each_way() -> None:
     assert taken_ms["slow"] >= 20 and taken_ms["fast"] < taken_ms["slow"]
 
 
-@pytest.mark.skipif(not MEASURED.exists(), reason="not measured yet")
 def test_the_page_tells_what_was_measured() -> None:
     figures = json.loads(MEASURED.read_text())["figures"]
     page = (ROOT / "docs/benchmarks.md").read_text()
