@@ -1,7 +1,7 @@
 """The reader: figures, abbreviations and signs in the engine's ten languages."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from playhead.engine.text.spoken.guess import LANGUAGES
@@ -317,6 +317,7 @@ FIGURE_MARKS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(parts=FIGURE_MARKS, code=st.sampled_from(["en", *WORDS]))
+@example(parts=["²", "млн"], code="ru")
 def test_figures_of_any_kind_are_read_whole_however_they_come(parts: list[str], code: str) -> None:
     text = "".join(parts)
     spans = spans_of(code, list(text))

@@ -113,7 +113,7 @@ class Reader(Transducer):
         figures = _figures(code)
         if figures is None:
             return _letters(text, at)
-        if not self._before.isalpha() or self._before >= "\u2e80":
+        if not self._before.isalnum() or self._before >= "\u2e80":
             found = _abbreviations(code).find_start(text, at, closed)
             if found is WAIT:
                 return None
