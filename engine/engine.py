@@ -16,7 +16,7 @@ from pathlib import Path
 from playhead.engine.admission import busy_share, offline_retry_s, retry_s
 from playhead.engine.backend import device_runner
 from playhead.engine.errors import Busy, DeviceFault, InputError, told
-from playhead.engine.intake import FIRST_CHARS, MORE_CHARS, READ_SHARE, Intake
+from playhead.engine.intake import FIRST_CHARS, MORE_CHARS, Intake
 from playhead.engine.messages import (
     Accepted,
     Append,
@@ -153,6 +153,7 @@ class Engine:
     def _step(self, started_s: float) -> float:
         self._drain(started_s)
         stages = self._stages
+        waited_s, num_before = stages.waited_s, stages.num_landed
         late = stages.flying and started_s >= stages.look_s()
         self._collect()
         now_s = self._clock()
@@ -161,15 +162,14 @@ class Engine:
             columns = self._table.columns(now_s)
             plan = self._policy(columns, now_s, self.profile, self._margin_s(), self._costs)
         launched = stages.launch(plan, now_s)
-        busy_s = self._clock() - started_s
         self._flush()  # what is in hand must not wait for what is not
         read = self._read_on()
         num_landed = stages.num_landed
         self._collect(wait=late and not launched)
         wake_s = self._settle()
         self._flush()
-        if not plan.idle:
-            self.metrics.step_s.add(busy_s)
+        if launched or stages.num_landed > num_before:
+            self.metrics.step_s.add(self._clock() - started_s - stages.waited_s + waited_s)
         if stages.num_landed > num_landed or read:
             return self._clock()  # what came after the plan was made may be worth a launch now
         if stages.flying:
@@ -244,12 +244,11 @@ class Engine:
             request.text_wait_since_s = None
 
     def _read_on(self) -> bool:
-        """Read a little of the texts that wait, the longest waiting first; return if any did."""
-        if not self._reading:
-            return False
-        for request in [*self._reading.values()][: 1 + len(self._reading) // READ_SHARE]:
+        """Read a little of a text that waits, the longest waiting one; return if any did."""
+        request = next(iter(self._reading.values()), None)
+        if request is not None:
             self._read(request, self._clock(), MORE_CHARS)
-        return True
+        return request is not None
 
     def _play(self, played: dict[int, PlaybackSnapshot]) -> None:
         """Take the newest snapshot of each listener, by slot; empties `played`."""
@@ -319,9 +318,10 @@ class Engine:
                 return
 
     def _collect(self, wait: bool = False) -> None:
-        """Take what the device has done; with `wait` the batch that is due first is waited for."""
+        """Take what the device has done; with `wait`, wait for the batch that is due first."""
         for batch, result in self._stages.collect(wait):
             self._results += self._outlet.publish(batch, result, self._clock())
+            self._flush()
             for slot in batch.slots[result.broken].tolist():
                 self._fail(self._table.request(slot), ValueError("the codec returned no numbers"))
 

@@ -21,9 +21,10 @@ from playhead.engine.text.pronunciations import check_pronunciations
 from playhead.engine.units import CODEBOOKS
 from playhead.engine.voice_store import VoiceStore
 
-FIRST_CHARS, MORE_CHARS, READ_SHARE = 32, 64, 8
-"""Text is read in pieces: 85 characters take 0.6 to 1.4 ms. The first one is enough to begin with;
-then one piece a step, one more for every eight texts that wait."""
+FIRST_CHARS, MORE_CHARS = 32, 128
+"""Text is read in pieces: 100 characters of plain English take 0.1 ms, of other languages 0.3. The
+first piece is enough to begin with; then texts that wait take turns, one piece a step, and steps
+follow at once."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("voice", "instruct"), (str, NoneType)),

@@ -17,7 +17,7 @@ from playhead.engine.errors import DeviceFault
 from playhead.engine.flight import Flight
 from playhead.engine.guard import RunawayGuard
 from playhead.engine.intake import Intake, ValidSubmit
-from playhead.engine.metrics import EngineMetrics
+from playhead.engine.metrics import EngineMetrics, Window
 from playhead.engine.profile import Profile
 from playhead.engine.request import Request
 from playhead.engine.runner import CodecResult, FrameResult, Runner
@@ -28,7 +28,8 @@ from playhead.engine.table import RequestTable, Slots
 T = TypeVar("T")
 Clock = Callable[[], float]
 QUEUE_LEAD_S = 0.0005
-"""The next frame batch is queued so long before the last one is due: a step's host time."""
+"""The next frame batch is queued so long before the last one may be done, or a step's measured host
+time (p90) where that is longer: a device that waited for its host idled 7 % of 64 rows' time."""
 
 
 @dataclass(slots=True)
@@ -69,10 +70,14 @@ class Stages:
         self._guard = RunawayGuard(profile.max_streams)
         self.segments = Segments(runner, intake, table, self._guard, fail)
         self._frame_done_s = self._codec_done_s = 0.0
+        self._early_s = Window()
+        """How much sooner than predicted frames were done: a codec batch beside them slows some."""
         self._worked_s = 0.0
         """Up to when it is counted that something flies."""
         self._leaving: set[int] = set()
         """Slots of released requests that a batch in flight may still hold."""
+        self.waited_s = 0.0
+        """Time spent waiting for the device."""
         self.num_landed = 0
         """Batches collected so far."""
 
@@ -241,7 +246,11 @@ class Stages:
         return min(looks, default=float("inf"))
 
     def _queue_s(self, batch: Batch[FrameResult]) -> float:
-        return batch.due_s - (QUEUE_LEAD_S if self._profile.launch_ahead else 0.0)
+        if not self._profile.launch_ahead:
+            return batch.due_s
+        lead_s = max(QUEUE_LEAD_S, self._metrics.step_s.quantile(0.9))
+        lead_s += max(self._early_s.quantile(0.9), 0.0)
+        return batch.due_s - min(lead_s, (batch.due_s - batch.launched_s) / 2)
 
     def collect(self, wait: bool) -> Iterator[tuple[Batch[CodecResult], CodecResult]]:
         """Take finished batches; yield those of the codec. `wait` waits for the first one due."""
@@ -258,6 +267,7 @@ class Stages:
             # A batch that was queued began when the one before it was done.
             took_s, self._frame_done_s = self._worked(batch, self._frame_done_s)
             if made is not None:
+                self._early_s.add(self._costs.frame_s(len(batch.slots)) - took_s)
                 self._costs.saw_frame(len(batch.slots), took_s)
                 self._metrics.saw_frames(len(batch.slots), took_s)
                 self._store(batch, made)
@@ -285,13 +295,13 @@ class Stages:
             result = self._finish(batch)
             took_s, self._codec_done_s = self._worked(batch, self._codec_done_s)
             if result is not None:
-                in_tail = self._table.in_tail(batch.slots)
-                for i in self._guard.saw_samples(batch.slots, result.pcm, in_tail):
-                    self.segments.stop(self._table.request(batch.slots[i]), "silence")
                 num_frames = batch.num_frames * len(batch.slots)
                 self._costs.saw_codec(num_frames, took_s)
                 self._metrics.saw_codec(num_frames, took_s)
-                yield batch, result
+                yield batch, result  # what is heard next goes before the guard
+                in_tail = self._table.in_tail(batch.slots)
+                for i in self._guard.saw_samples(batch.slots, result.pcm, in_tail):
+                    self.segments.stop(self._table.request(batch.slots[i]), "silence")
 
     def _worked(self, batch: Batch[T], before_s: float) -> tuple[float, float]:
         """Return how long a batch took, by the device or from when it could begin, and its end."""
@@ -313,11 +323,13 @@ class Stages:
         return self._clock() if flight.ready() else None
 
     def _finish(self, batch: Batch[T]) -> T | None:
+        asked_s = self._clock()
         try:
             result: T | None = batch.flight.result()
         except Exception as error:
             result = None
             self._broken(batch.slots.tolist(), error)
+        self.waited_s += self._clock() - asked_s
         self._table.landed(batch.slots, batch.num_frames)
         self.num_landed += 1
         if self._leaving:

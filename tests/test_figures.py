@@ -59,6 +59,19 @@ def rate_figure(row: str, column: str) -> str:
     return f"{'silent1_' if 'silent' in row else ''}first_pcm_p95_ms_{column}rps"
 
 
+LATE = {
+    "audible gaps": "gaps", "stretched ms": "stretched_ms", "concealed ms": "concealed_ms",
+    "receiver's target ms": "target_ms", "sender to ear ms": "ear_latency_ms",
+    "words of 118 heard otherwise": "words_changed",
+}  # fmt: skip
+
+
+def late_figure(row: str, column: str) -> str:
+    what, pump = row.split(", ")
+    late = {"never": "0ms", "never, again": "again"}.get(column, column.replace(" ", ""))
+    return f"{LATE[what]}_{late}_stalls_{pump}"
+
+
 TABLES: dict[str, tuple[str, str, str, Name]] = {
     "precisions": ("docs/profiles.md", "member", "family-h200", member_figure(FAMILY)),
     "processor": ("docs/profiles.md", "on a CPU", "family-cpu", member_figure(FAMILY)),
@@ -66,6 +79,9 @@ TABLES: dict[str, tuple[str, str, str, Name]] = {
     "parts": ("docs/benchmarks.md", "one H200, 1.7B, ms", "first-audio-h200", part_figure),
     "gpus": (
         "docs/benchmarks.md", "`ttfa`, 160 requests of 5 s a second", "serve-2xh200", gpus_figure,
+    ),
+    "late": (
+        "docs/benchmarks.md", "engine late, 18 times in two speeches", "pumps-cpu", late_figure,
     ),
     "callers": ("README.md", "requests a second", "serve-h200", rate_figure),
 }  # fmt: skip
@@ -116,6 +132,13 @@ PROSE = (
     ("docs/profiles.md", "numerics-h200", "keeps {same_argmax_share:.1%} of the best codes"),
     ("docs/profiles.md", "family-cpu", "2 s of speech took {wall_s_25_frames_0b6:.1f} s"),
     ("docs/benchmarks.md", "serve-2xh200", "The ratio, {throughput_ratio_2x:.2f}, is"),
+    ("docs/benchmarks.md", "pumps-cpu", "heard {gaps_80ms_stalls_queued_chromium:.0f} gaps of 8 "
+     "stalls of 80 ms queued and {gaps_80ms_stalls_withheld_chromium:.0f} withheld"),
+    ("docs/benchmarks.md", "pumps-cpu", "it heard {gaps_80ms_freezes_queued_chromium:.0f}, "
+     "{gaps_100ms_freezes_queued_chromium:.0f} and {gaps_200ms_freezes_queued_chromium:.0f} queued "
+     "and {gaps_80ms_freezes_withheld_chromium:.0f}, "
+     "{gaps_100ms_freezes_withheld_chromium:.0f} and "
+     "{gaps_200ms_freezes_withheld_chromium:.0f} withheld"),
     ("docs/benchmarks.md", "device-fault-h200", "{fault_streams:.0f} streams, {fault_errors:.0f} "
      "errors, the last after {fault_told_s:.2f} s; exit code {fault_exit_code:.0f}; ready again "
      "after {fault_ready_again_s:.1f} s"),

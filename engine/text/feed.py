@@ -7,7 +7,6 @@ changes. Where a segment's text is laid out in its prompt, it knows when that te
 Torch-free, engine thread.
 """
 
-import unicodedata
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,8 +32,6 @@ IN_STEP_FACTOR = 1.5
 """The same where a row is a frame: nothing but the end of its last sound may follow its rows."""
 TAIL_SHARE = 0.5
 """Share of a segment's expected frames behind which a guard may find that it is over."""
-_SPOKEN_MARKS = "&%@#§"
-"""Marks that are read as words."""
 RUN_ROWS = 32
 """Most rows of text in one run."""
 MOST_VOID = 2
@@ -205,7 +202,7 @@ class TextFeed:
         num_rows, words = 0, False
         for number, unit in enumerate(self._units, start=1):
             num_rows += len(unit.token_ids)
-            words = words or (bool(unit.token_ids) and _has_words(unit.text))
+            words = words or unit.has_words
             filled = num_rows * self._traits.frames_per_row / self._segment_limit
             full = filled > SEGMENT_FILL or self._mode == "sentences"
             if words and ((unit.sentence_end and full) or filled > HARD_FILL):
@@ -253,18 +250,21 @@ class TextFeed:
             num_rows = max(num_rows - 1, 1)  # behind the last one the model may end the segment
         num_rows = min(num_rows, most)
         ids = [self._rows.popleft() for _ in range(num_rows)]
-        self._segment_rows += num_rows
+        rows = self._segment_rows + num_rows
         # The last unit known stays: whether the segment ends behind it depends on what comes.
-        far = self._filled(segment_frame + most, self._segment_rows + most) > SEGMENT_FILL
-        while not (self._rows or self._closing) and len(self._units) > 1:
-            unit, at = self._units[0], len(ids)
-            rows = self._segment_rows + len(unit.token_ids)
-            fits = unit.token_ids and at + len(unit.token_ids) <= most
-            if not fits or (far and self._closes(unit, segment_frame + at, rows)):
+        far = self._filled(segment_frame + most, rows + most) > SEGMENT_FILL
+        units = self._units
+        goes_on = not (self._rows or self._closing)
+        while goes_on and len(units) > 1:
+            unit, at = units[0], len(ids)
+            num = len(unit.token_ids)
+            fits = num and at + num <= most
+            if not fits or (far and self._closes(unit, segment_frame + at, rows + num)):
                 break
-            self._ahead.append((frame + at, self._units.popleft()))
-            self._segment_rows = rows
-            ids.extend(unit.token_ids)
+            self._ahead.append((frame + at, units.popleft()))
+            rows += num
+            ids += unit.token_ids
+        self._segment_rows = rows
         self._taken.extend(ids)
         self._text_taken = True
         tail, num_rows = NEVER, len(ids)
@@ -333,7 +333,7 @@ class TextFeed:
 
     @property
     def _words_left(self) -> bool:
-        return any(unit.token_ids and _has_words(unit.text) for unit in self._units)
+        return any(unit.has_words for unit in self._units)
 
     @property
     def words_from(self) -> int:
@@ -387,14 +387,11 @@ class TextFeed:
             start_s = frame * FRAME_S
             end_s = start_s + num_rows * FRAME_S
         else:
-            start_s = max(frame * FRAME_S, last_s)
+            start_s = frame * FRAME_S
+            start_s = start_s if start_s > last_s else last_s
             end_s = start_s + num_rows * traits.frames_per_row * FRAME_S
-        start_s = max(start_s, last_s)
-        end_s = self._last_end_s = max(end_s, start_s)
+        # A call of max() costs as much as all of these comparisons, once a word.
+        start_s = start_s if start_s > last_s else last_s
+        end_s = self._last_end_s = end_s if end_s > start_s else start_s
         if unit.text:
             self._words.append(Word(unit.text, start_s, end_s))
-
-
-def _has_words(text: str) -> bool:
-    """Say whether anything but white space, control characters and marks is written."""
-    return any(unicodedata.category(char)[0] not in "PZC" or char in _SPOKEN_MARKS for char in text)

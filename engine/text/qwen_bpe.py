@@ -9,8 +9,9 @@ caller writes never becomes a control token: added tokens are left out of the to
 
 import functools
 import json
+import re
 import unicodedata
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
@@ -25,6 +26,18 @@ _PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """Qwen2's pre-tokens: contractions, words with one mark before, single digits, marks, space."""
+_ASCII_PATTERN = re.compile(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\nA-Za-z0-9]?[A-Za-z]+|[0-9]"
+    r"| ?[^\sA-Za-z0-9]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    re.ASCII,
+)
+"""The same where all text is ASCII."""
+KEPT_WORDS, MOST_KEPT_CHARS = 8192, 32
+"""Pre-tokens whose ids are kept, and how long they may be: a call of the tokenizer costs as much
+as a hundred look-ups."""
+_LONGEST_CONTRACTION = 3
+_SIMPLE_BELOW = "\u0530"
+"""Latin, Greek and Cyrillic: letters that join their word whatever it is."""
 _SENTENCE_MARKS = frozenset(".!?…")
 """End a sentence when white space or nothing follows."""
 _WIDE_SENTENCE_MARKS = frozenset("。！？｡։؟।॥።")
@@ -40,37 +53,63 @@ class QwenBpeFrontEnd:
         """Load tokenizer.json, or vocab.json and merges.txt, of a checkpoint folder."""
         self._tokenizer = load_tokenizer(folder)
         self._borders = load_borders(folder)
+        self._words = _WordIds(self._tokenizer) if _splits_as_known(self._tokenizer) else None
 
     def open(self) -> "QwenBpeStream":
         """Start a request's text."""
-        return QwenBpeStream(self._tokenizer, self._borders)
+        return QwenBpeStream(self._tokenizer, self._borders, self._words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One pre-token of the held text, or a part of it that is final by itself."""
+class _WordIds:
+    """Ids of one pre-token: nearly all text is made of the same few thousand."""
 
-    start: int
-    ids: tuple[int, ...]
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._kept = functools.lru_cache(KEPT_WORDS)(self._encode)
+
+    def __call__(self, word: str) -> tuple[int, ...]:
+        return self._kept(word) if len(word) <= MOST_KEPT_CHARS else self._encode(word)
+
+    def _encode(self, word: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(word, add_special_tokens=False).ids)
+
+
+def _splits_as_known(tokenizer: Tokenizer) -> bool:
+    """Say whether pre-tokens of ASCII are those of `_PATTERN`; a tokenizer.json may differ."""
+    steps = str(tokenizer.pre_tokenizer).replace("trim_offsets=False", "trim_offsets=True")
+    return steps == str(_pre_tokenizer()) and str(tokenizer.normalizer) in ("None", "NFC()")
 
 
 class QwenBpeStream:
     """One request's text on its way to units; a unit is one pre-token, or a part of a long one."""
 
-    def __init__(self, tokenizer: Tokenizer, borders: BpeBorders) -> None:
-        """Start empty."""
+    def __init__(self, tokenizer: Tokenizer, borders: BpeBorders, words: _WordIds | None) -> None:
+        """Start empty; `words` knows ids of ASCII, None where it is cut in some other way."""
         self._tokenizer = tokenizer
         self._borders = borders
+        self._words = words
         self._held = ""
+        self._one_word = False
+        """What is held is a word, and letters to come are its own."""
 
     def push(self, text: str) -> list[TextUnit]:
         """Add text; return the units that later text can no longer change."""
+        if self._one_word and text.isalpha() and max(text) < _SIMPLE_BELOW:
+            self._held += text
+            return []
         self._held += text
-        pieces = self._pieces()
-        keep = self._first_open(pieces)
-        end = pieces[keep].start if keep < len(pieces) else len(self._held)
-        units = self._units(pieces[:keep], end)
-        self._held = self._held[end:]
+        starts, ids = self._pieces()
+        keep = self._first_open(starts)
+        end = starts[keep] if keep < len(starts) else len(self._held)
+        units = self._units([*starts[:keep], end], ids)
+        held = self._held = self._held[end:]
+        self._one_word = (
+            self._words is not None
+            and keep + 1 == len(starts)
+            and len(held) > _LONGEST_CONTRACTION
+            and held[-1].isalpha()
+            and held[-1] < _SIMPLE_BELOW
+        )
         return units
 
     def linger(self) -> TextUnit | None:
@@ -79,11 +118,19 @@ class QwenBpeStream:
 
     def close(self) -> list[TextUnit]:
         """Return the rest; the joined texts of all units equal the pushed text."""
-        units = self._units(self._pieces(), len(self._held))
+        starts, ids = self._pieces()
+        units = self._units([*starts, len(self._held)], ids)
         self._held = ""
+        self._one_word = False
         return units
 
-    def _pieces(self) -> list[_Piece]:
+    def _pieces(self) -> tuple[list[int], list[list[int]] | None]:
+        """Return where pieces of the held text begin, and their ids; None: ask for each word's.
+
+        A piece is a pre-token, or a part of it that is final by itself.
+        """
+        if self._words is not None and self._held.isascii():
+            return [found.start() for found in _ASCII_PATTERN.finditer(self._held)], None
         encoded = self._tokenizer.encode(self._held, add_special_tokens=False)
         starts: list[int] = []
         ids: list[list[int]] = []
@@ -98,34 +145,39 @@ class QwenBpeStream:
             ids[-1].append(token)
         if starts:
             starts[0] = 0  # text that normalises to nothing goes with what follows
-        return [_Piece(start, tuple(i)) for start, i in zip(starts, ids, strict=True)]
+        return starts, ids
 
     def _is_cut(self, start: int, at: int) -> bool:
         return at > start and self._borders.cut_before(self._held, at)
 
-    def _first_open(self, pieces: list[_Piece]) -> int:
+    def _first_open(self, starts: list[int]) -> int:
         """Return the index of the first piece that later text may still change."""
-        if not pieces:
+        if not starts:
             return 0
         held = self._held
-        first = len(pieces) - 1
+        first = len(starts) - 1
         # A newline to come would take in all white space at the end; the text before stays.
-        while first > 0 and held[pieces[first].start :].isspace():
-            if not held[pieces[first - 1].start : pieces[first].start].isspace():
+        while first > 0 and held[starts[first] :].isspace():
+            if not held[starts[first - 1] : starts[first]].isspace():
                 break
             first -= 1
         # A mark to come may combine with the last character that is no mark itself, and marks
         # are reordered before they combine: text is never cut between a character and its marks.
-        while first > 0 and unicodedata.combining(held[pieces[first].start]):
+        while first > 0 and unicodedata.combining(held[starts[first]]):
             first -= 1
         return first
 
-    def _units(self, pieces: list[_Piece], end: int) -> list[TextUnit]:
-        bounds = [piece.start for piece in pieces] + [end]
+    def _units(self, bounds: list[int], ids: list[list[int]] | None) -> list[TextUnit]:
+        held, words = self._held, self._words
         units: list[TextUnit] = []
-        for piece, start, stop in zip(pieces, bounds, bounds[1:], strict=False):
-            text, following = self._held[start:stop], self._held[stop : stop + 1]
-            units.append(TextUnit(text, piece.ids, _ends_sentence(text, following)))
+        for at, (start, stop) in enumerate(pairwise(bounds)):
+            text = held[start:stop]
+            if ids is not None:
+                token_ids = tuple(ids[at])
+            else:
+                assert words is not None, "pieces without ids are words"
+                token_ids = words(text)
+            units.append(TextUnit(text, token_ids, _ends_sentence(text, held[stop : stop + 1])))
         return units
 
 
@@ -133,6 +185,8 @@ def _ends_sentence(text: str, following: str) -> bool:
     # A wide mark may share its pre-token with the next word, so the word before it ends too.
     if following in _WIDE_SENTENCE_MARKS:
         return True
+    if text[-1:].isalpha():
+        return False
     stripped = text.rstrip(_CLOSERS)
     if not stripped:
         return False
@@ -171,10 +225,14 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             "merges.txt, or tokenizer.json; download it again."
         ) from error
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    return tokenizer
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_PATTERN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    return tokenizer

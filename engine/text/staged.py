@@ -7,7 +7,7 @@ Stages nest: each is a TextStream around another. Torch-free, pure; one instance
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from playhead.engine.text.front_end import TextStream
@@ -20,6 +20,11 @@ class Span:
 
     source: str
     spoken: str
+
+    @property
+    def plain(self) -> bool:
+        """It is said as it is written."""
+        return self.source == self.spoken
 
 
 class Stage(Protocol):
@@ -55,7 +60,7 @@ class StagedStream:
         unit = self._inner.linger()
         if unit is None:
             return None
-        units = [*self._open, replace(unit, text=self._take(len(unit.text)))]
+        units = [*self._open, unit._replace(text=self._take(len(unit.text)))]
         self._open = []
         if self._inside:
             span = self._spans[0]
@@ -73,18 +78,32 @@ class StagedStream:
             return units
         if not units:
             return [TextUnit(rest, (), False)]
-        return [*units[:-1], replace(units[-1], text=units[-1].text + rest)]
+        return [*units[:-1], units[-1]._replace(text=units[-1].text + rest)]
 
     def _speak(self, spans: Sequence[Span]) -> list[TextUnit]:
-        self._spans.extend(spans)
         spoken = "".join(span.spoken for span in spans)
+        held = self._spans
+        if spans and spans[0].plain and held and held[-1].plain:
+            if len(held) == 1:
+                joined = held.pop().source[self._taken :] + spans[0].source
+                self._taken = 0
+            else:
+                joined = held.pop().source + spans[0].source
+            held.append(Span(joined, joined))
+            spans = spans[1:]
+        held.extend(spans)
         return self._written(self._inner.push(spoken)) if spoken else []
 
-    def _written(self, units: Sequence[TextUnit]) -> list[TextUnit]:
+    def _written(self, units: list[TextUnit]) -> list[TextUnit]:
         """Give units the text that was written for them; join those of one rewritten span."""
+        if self._spans and self._spans[0].plain and not self._open:
+            end = self._taken + sum(len(unit.text) for unit in units)
+            if end < len(self._spans[0].source):
+                self._taken = end
+                return units
         out: list[TextUnit] = []
         for unit in units:
-            self._open.append(replace(unit, text=self._take(len(unit.text))))
+            self._open.append(unit._replace(text=self._take(len(unit.text))))
             if not self._inside:
                 out.append(_joined(self._open))
                 self._open = []
@@ -93,7 +112,7 @@ class StagedStream:
     @property
     def _inside(self) -> bool:
         """Units hold a part of what is spoken for a rewritten span."""
-        return self._taken > 0 and self._spans[0].spoken != self._spans[0].source
+        return self._taken > 0 and not self._spans[0].plain
 
     def _take(self, num_chars: int) -> str:
         """Remove spoken characters; return what was written for the spans they complete.
@@ -105,7 +124,7 @@ class StagedStream:
             span = self._spans[0]
             step = min(len(span.spoken) - self._taken, num_chars)
             end = self._taken + step
-            if span.spoken == span.source:
+            if span.plain:
                 source.append(span.source[self._taken : end])
             elif end == len(span.spoken):
                 source.append(span.source)

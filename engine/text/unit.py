@@ -1,10 +1,13 @@
 """TextUnit: a piece of text that later text can no longer change; torch-free, any thread."""
 
-from dataclasses import dataclass
+import unicodedata
+from typing import NamedTuple
+
+_SPOKEN_MARKS = "&%@#§"
+"""Marks that are read as words."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextUnit:
+class TextUnit(NamedTuple):
     """One word with the marks and white space around it, as the talker's text rows."""
 
     text: str
@@ -21,3 +24,15 @@ class TextUnit:
     the next frame's sound gives (1.0, ...), less what the voice comes before its rows. The end
     may lie in a later unit's rows.
     """
+
+    @property
+    def has_words(self) -> bool:
+        """It sounds, and more than white space, control characters and marks is written."""
+        if not self.token_ids:
+            return False
+        if any(map(str.isalnum, self.text)):  # nearly always, and no loop of ours
+            return True
+        return any(
+            unicodedata.category(char)[0] not in "PZC" or char in _SPOKEN_MARKS
+            for char in self.text
+        )

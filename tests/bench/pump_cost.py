@@ -28,7 +28,7 @@ Figures = dict[str, float]
 
 PUMPS: tuple[PumpKind, PumpKind] = ("queued", "direct")
 ROOMS = (1, 5, 10, 20)
-PROCESSES = (1, 5, 10)
+PROCESSES = (1, 5, 10, 20)
 COST_S = 15.0
 LATE_S = 0.01
 FRAME_BYTES = 3840

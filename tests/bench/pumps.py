@@ -4,7 +4,7 @@
 
     stalls      engine 20, 40, 80 ms late inside two speeches, heard by a Python listener.
                 In two parts of under five minutes: `stalls_queued`, `stalls_withheld`
-    chromium    the same stalls heard by a browser
+    chromium    both heard by a browser: `chromium_stalls` (40 and 80 ms), `chromium_freezes`
     freezes     the whole process stands still for 50 to 200 ms while the engine is in time, in one
                 speech. In two parts as well: `freezes_queued`, `freezes_withheld`
     turns       first sound of turns 2 to 5 after 1, 5, 30 and 1 s of idle, with and without DTX
@@ -17,7 +17,8 @@ stalls has not. Gaps, stretched and concealed time and changed words of stalls a
 speeches; target, buffer, ear latency and word error rate are their means. `ear_latency_ms` is from
 the sender to the listener's jitter buffer's end, by the recording. `words_changed` is how many
 words a recogniser understood differently than in the run without stalls (`0ms`: in that run than in
-the speech as it was made). Run on an idle machine; writes `results/pumps-cpu.json`.
+the speech as it was made; `again`: in a second run without stalls). Run on an idle machine;
+writes `results/pumps-cpu.json`.
 """
 
 import asyncio
@@ -102,16 +103,17 @@ async def measure_stalls(
             for seed in seeds:
                 speech = render_directly(PARAGRAPH, seed)
                 known = speech
-                for length_ms in (0, *late_ms):
+                for number, length_ms in enumerate((0, 0, *late_ms)):
                     late_s = [length_ms / 1000] * NUM_STALLS
                     plan = stall_plan(speech, late_s, seed) if length_ms else {}
                     heard, reports = await hear(server.access, pump, speech, plan, freezes)
                     found = run_figures(speech, known, heard, reports, plan)
-                    if not plan:
+                    if not number:
                         known = heard.pcm
-                    name = f"{length_ms}ms_{kind}_{NAMES[pump]}"
+                    what = "again" if number == 1 else f"{length_ms}ms"
+                    name = f"{what}_{kind}_{NAMES[pump]}"
                     runs.setdefault(name, []).append(found)
-                    show({f"{what}_{name}_seed{seed}": found[what] for what in found}, name)
+                    show({f"{key}_{name}_seed{seed}": found[key] for key in found}, name)
             for name, each in runs.items():
                 figures |= {f"{what}_{name}": of_speeches(what, each) for what in each[0]}
     return figures
@@ -168,27 +170,29 @@ def ear_latency_ms(speech: Samples, heard: HeardSpeech) -> float:
     return statistics.median(latencies_s) * 1000
 
 
-async def measure_chromium() -> Figures:
-    """Let a browser hear stalls through both pumps."""
+async def measure_chromium(freezes: bool) -> Figures:
+    """Let a browser hear stalls, or freezes of the process that speaks, through both pumps."""
     from tests.e2e.test_withholding import SHORT, browse
 
     node, chromium = shutil.which("node"), shutil.which("chromium")
     assert node is not None and chromium is not None, "needs node and chromium"
     speech = render_directly(SHORT, 7)
-    figures: Figures = {"chromium_stalls_each": 8}
+    kind, seeds = ("freezes", SEEDS[:1]) if freezes else ("stalls", SEEDS)
+    figures: Figures = {f"chromium_{kind}_each": 4 * len(seeds)}
     with LocalServer() as server, tempfile.TemporaryDirectory() as folder:
-        for pump, late_ms in itertools.product(PUMPS, (40, 80)):
+        for pump, late_ms in itertools.product(PUMPS, FREEZES_MS if freezes else STALLS_MS[1:]):
             gaps, concealed_s, targets = 0, 0.0, [0.0]
-            for seed in SEEDS:
+            for seed in seeds:
                 plan = stall_plan(speech, [late_ms / 1000] * 4, seed)
                 room = f"{pump}-{late_ms}-{seed}"
-                async with speaking(server.access, room, pump, speech, plan) as reports:
+                speaks = speaking(server.access, room, pump, speech, plan, freezes=freezes)
+                async with speaks as reports:
                     result = await browse(server.access, room, node, chromium, Path(folder))
                 pcm = np.frombuffer(base64.b64decode(result["pcm"]), np.int16)
                 gaps += sum(s >= LEAST_GAP_S - 1e-6 for s in silences_at(speech, pcm, plan))
                 concealed_s += sum(report["concealed_s"] for report in reports)
                 targets += [report["target_s"] for report in reports]
-            name = f"{late_ms}ms_stalls_{NAMES[pump]}_chromium"
+            name = f"{late_ms}ms_{kind}_{NAMES[pump]}_chromium"
             figures[f"gaps_{name}"] = gaps
             figures[f"concealed_ms_{name}"] = concealed_s * 1000
             figures[f"target_ms_max_{name}"] = max(targets) * 1000
@@ -288,7 +292,8 @@ async def measure_interrupt() -> Figures:
 PARTS: dict[str, Callable[[], Figures]] = {
     "stalls_queued": lambda: asyncio.run(measure_stalls(("queued",), STALLS_MS, False)),
     "stalls_withheld": lambda: asyncio.run(measure_stalls(("direct",), STALLS_MS, False)),
-    "chromium": lambda: asyncio.run(measure_chromium()),
+    "chromium_stalls": lambda: asyncio.run(measure_chromium(freezes=False)),
+    "chromium_freezes": lambda: asyncio.run(measure_chromium(freezes=True)),
     "freezes_queued": lambda: asyncio.run(measure_stalls(("queued",), FREEZES_MS, True)),
     "freezes_withheld": lambda: asyncio.run(measure_stalls(("direct",), FREEZES_MS, True)),
     "turns": lambda: asyncio.run(measure_turns()),
@@ -303,7 +308,7 @@ def main() -> None:
     wanted = sys.argv[1:] or list(PARTS)
     for name in wanted:
         if name not in [*PARTS, *(part.split("_")[0] for part in PARTS)]:
-            both = "stalls and freezes, two of them each"
+            both = "stalls, freezes, chromium: two of them each"
             sys.exit(f"no part {name!r}; parts are {', '.join(PARTS)}, and {both}")
     set_up()
     for part in [part for part in PARTS if part in wanted or part.split("_")[0] in wanted]:

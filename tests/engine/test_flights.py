@@ -1,6 +1,7 @@
 """The engine on a device whose batches land later: cancel, end of speech and limits in flight."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from playhead.engine.messages import (
     Close,
     Done,
     Failed,
+    Result,
     Sampling,
     Starved,
     Submit,
@@ -115,6 +117,31 @@ def test_frame_that_lands_during_a_launch_is_decoded_before_the_next_one_lands()
     codec = next(b for b in launches if b.kind == "codec")
     assert second.behind
     assert codec.launched_s < (first.due_s + second.due_s) / 2
+
+
+class BusyDriver(FlyingDriver):
+    """A host that is busy with every batch of results for a while."""
+
+    busy_s = 0.0
+
+    def _take(self, results: list[Result]) -> None:
+        self.now_s += self.busy_s
+        super()._take(results)
+
+
+@pytest.mark.parametrize(
+    ("times", "busy_s"),
+    [(Times(0.008, 0.0148), 0.003), (Times(0.008, 0.001, spread=0.6), 0.0)],
+    ids=["the host is busy when a frame is due", "frames are done sooner than predicted"],
+)
+def test_the_device_hardly_waits_where(times: Times, busy_s: float) -> None:
+    driver = BusyDriver(times, Profile(chunk_frames=(1, 3)), lambda *_: KnownRunner())
+    driver.busy_s = busy_s
+    driver.submit(spoken(TEXT * 3, live=False))
+    driver.finish("a")
+    frames = [b for b in driver.device.launches if b.kind == "frame"][32:]
+    waited_s = sum(max(b.launched_s - a.due_s, 0.0) for a, b in pairwise(frames))
+    assert len(frames) > 100 and waited_s < 0.03 * (frames[-1].due_s - frames[0].due_s)
 
 
 @pytest.mark.parametrize("times", [QUICK, SLOW_CODEC, SLOW, UNSTEADY])

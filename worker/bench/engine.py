@@ -222,7 +222,7 @@ class EngineBench:
             (HOST_MOST_ROWS, many, f"_b{HOST_MOST_ROWS}"),
         ):
             bench = HostBench(self.folder, profile, min(rows, streams), streams)
-            took = bench.run(warm=streams // rows * 2 + 20, steps=300)
+            took = bench.run(warm=streams // rows * 16 + 20, steps=300)
             self._report.tell(
                 {f"host_ms_per_step{suffix}": round(took.median_ms, 4),
                  f"host_ms_per_step_p99{suffix}": round(took.p99_ms, 4),

@@ -1,9 +1,9 @@
 """Idle time of the device between frames of the real engine loop while a frame is always due.
 
-Live streams begin together and are stepped without a pause until each listener holds close to the
-longest target allowed. Every frame batch's begin and end are marked on the device; what lies
-between the end of one and the beginning of the next is idle time of the frames' stream. A batch's
-own copies of a few kilobytes, in and out, count as work.
+Live streams begin within a few frames and are stepped without a pause until each listener holds
+close to the longest target allowed. Every frame batch's begin and end are marked on the device;
+what lies between the end of one and the beginning of the next is idle time of the frames' stream.
+A batch's own copies of a few kilobytes, in and out, count as work.
 """
 
 import queue
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from playhead.engine.flight import Flight
+from playhead.engine.intake import FIRST_CHARS, MORE_CHARS
 from playhead.engine.messages import Accepted, Cancel, Submit
 from playhead.engine.models.loader import Model
 from playhead.engine.profile import MAX_TARGET_S, Profile
@@ -24,11 +25,14 @@ from playhead.worker.bench.engine_thread import EngineThread, MakeRunner, runner
 from playhead.worker.bench.host import TEXT
 
 SEGMENT_FRAMES = 128
-LOOK_S = 0.005
-READ_TEXT = TEXT[:224]
-"""Long enough for the frames that count, short enough to be read in the first steps."""
-WARM_STEPS, END_S = 24, 0.4
-"""Frame batches of a round that are not counted; audio short of the target up to which they are."""
+NUM_GROUPS, LOOK_S = 16, 0.005
+"""Streams begin in so many groups, so far apart: together they would take new text in one step."""
+NUM_CHARS, NUM_BEGINNINGS = FIRST_CHARS + MORE_CHARS, 71
+"""Texts are read in two pieces, the second ones within the batches that are not counted; they
+begin differently, as callers' do."""
+WARM_STEPS, WARM_SHARE, END_S = 24, 1 / 3, 0.4
+"""Frame batches of a round that are not counted, at least so many and such a share; audio short of
+the target up to which they are."""
 FEWEST_STEPS = 200
 LIMIT_S = 30.0
 """Of one round; an engine that has stopped must not hold up the benchmark."""
@@ -95,11 +99,12 @@ class IdleBench:
         """
         rows = min(streams, self._most_rows)
         steps = round((MAX_TARGET_S - END_S) / FRAME_S * streams / rows)
+        warm = max(WARM_STEPS, round(WARM_SHARE * steps))
         gaps_s: list[float] = []
         worked_s, num_rows, live = 0.0, 0, streams
-        for number in range(1 + FEWEST_STEPS // (steps - WARM_STEPS)):
+        for number in range(1 + FEWEST_STEPS // (steps - warm)):
             live = min(live, self._round(f"{streams}.{number}.", streams, steps))
-            counted = self._marks.frames[WARM_STEPS:steps]
+            counted = self._marks.frames[warm:steps]
             for (before, first), (after, second) in pairwise(counted):
                 if min(before, after) * 2 < rows or first.marks is None or second.marks is None:
                     continue
@@ -124,7 +129,10 @@ class IdleBench:
         engine, results = self.thread.engine, self.thread.results
         names = [f"{prefix}{number}" for number in range(streams)]
         for number, name in enumerate(names):
-            engine.post(Submit(name, text=READ_TEXT, closed=True, seed=number, word_times=False))
+            text = TEXT[number % NUM_BEGINNINGS :][:NUM_CHARS]
+            engine.post(Submit(name, text=text, closed=True, seed=number, word_times=False))
+            if (number + 1) % -(-streams // NUM_GROUPS) == 0:
+                time.sleep(LOOK_S)
         until_s = time.monotonic() + LIMIT_S
         while len(self._marks.frames) <= steps and time.monotonic() < until_s:
             time.sleep(LOOK_S)

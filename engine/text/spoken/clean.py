@@ -17,6 +17,11 @@ MAX_ADDRESS_CHARS = 2000
 MAX_TAG_CHARS = 300
 
 _WORD = regex.compile(r"(?:[\p{L}\p{N}'’]|(?![\uFE0E\uFE0F\u20E3])\p{M})+")
+_PROSE = regex.compile(
+    r"(?:(?![hH](?:[tT]|\Z)|[wW](?:[wW]|\Z)|[fF](?:[tT]|\Z))[\p{L}\p{N}'’]++|[ ,.?()\"“”–—…]"
+    r"|(?<=[\p{L}\p{N}])(?:-(?=[\p{L}\p{N}])|[:;])|!(?=[^\[]))++"
+)
+"""Words and marks that no rule changes where they stand in a line, and that begin no address."""
 _SPACE = regex.compile(r"[^\S\n]+")
 _EMOJI = (
     r"[\p{Extended_Pictographic}\p{Regional_Indicator}\p{Emoji_Modifier}\uFE0E\uFE0F\u20E3"
@@ -102,7 +107,7 @@ class Cleaner(Transducer):
 
     def _next(self, text: str, at: int, closed: bool) -> Span | None:
         self._waits = False
-        span = self._decide(text, at, closed)
+        span = self._prose(text, at) or self._decide(text, at, closed)
         if span is None or self._waits:
             return None
         self._before = span.source[-1]
@@ -112,6 +117,18 @@ class Cleaner(Transducer):
         else:
             self._gap = True
         return span
+
+    def _prose(self, text: str, at: int) -> Span | None:
+        """Take ordinary words at once; None where other rules have to be asked."""
+        if self._fence or self._in_code or self._in_row or self._gap:
+            return None
+        if self._line_start and not text[at].isalpha():
+            return None
+        found = _PROSE.match(text, at)
+        if found is None:
+            return None
+        self._line_start = False
+        return Span(found.group(), found.group())
 
     def _match(
         self, pattern: "regex.Pattern[str]", text: str, at: int, closed: bool

@@ -18,6 +18,9 @@ PIECE = re.compile(r"\S{1,400}")
 _WRITTEN = re.compile(
     rf"[\d$€£¥₹₩%&@°=×÷#+±≈≤≥≠½¼¾⅐-⅞²³]|[A-Za-z]\.[A-Za-z]\.|\w\.(?:{DOMAINS})\b", re.IGNORECASE
 )
+_WORD = r"[A-Za-z][a-z]{0,30}+(?:['’-][a-z]{1,30}+){0,4}+"
+_PLAIN = re.compile(rf"(?:\s*+{_WORD}[,;:?!]?(?=\s))*+(?:\s*+({_WORD})\.(?=\s))?\s*+")
+"""Words up to a full stop that nothing before them changes but a figure."""
 _LAST = re.compile(r"(?:\+\d{1,3}(?:\s\(?\d{1,4}\)?)*|\S+)\s*$")
 _SHORTENED = re.compile(r"^([A-Za-z]+)\.,?$")
 _MARK = re.compile(r" ([,.?!])")
@@ -39,8 +42,23 @@ def piece_at(text: str, at: int, closed: bool) -> str | None:
     return found.group() if whole else None
 
 
+def plain_end(text: str, at: int) -> int:
+    """Return where plain words end that begin at `at`, between pieces and not behind a figure.
+
+    `is_written` is false of each; ordinary English is nothing else, and is read in one match.
+    """
+    found = _PLAIN.match(text, at)
+    assert found is not None, "it matches nothing too"
+    last = found[1]
+    if last is not None and (last.lower() in TITLES or last.lower() in CLIPPED):
+        return found.start(1)
+    return found.end()
+
+
 def last_piece(tail: str) -> str:
     """Return the piece at the end of what was written; of a telephone number all groups so far."""
+    if "+" not in tail:
+        return "".join(tail.split()[-1:])
     found = _LAST.search(tail)
     return found.group().rstrip() if found else ""
 

@@ -49,23 +49,29 @@ class LanguageGuess:
         """Know nothing."""
         self._hits: Counter[str] = Counter()
         self._scripts: Counter[str] = Counter()
+        self.code: str | None = None
+        """The language's code; None while it is not clear."""
 
     def add(self, word: str) -> None:
         """Add a run of letters."""
-        first = word[0]
-        if _LATIN.match(first):
-            codes = _WEIGHTS.get(word.lower(), ())
+        if _LATIN.match(word):
+            codes = _WEIGHTS.get(word.lower())
+            if codes is None:
+                return
             for code in codes:
                 self._hits[code] += 2 if len(codes) == 1 else 1
-            return
-        for char in word:
-            self._add_char(char.lower())
+            if codes == [self.code]:
+                return  # clear already, and clearer now
+        else:
+            for char in word:
+                self._add_char(char.lower())
+        self.code = self._clear_code()
 
     def _add_char(self, char: str) -> None:
         point = ord(char)
         if 0x3040 <= point < 0x3100:
             self._scripts["ja"] += 1
-        elif 0xAC00 <= point < 0xD7B0:
+        elif 0xAC00 <= point < 0xD7A4:
             self._scripts["ko"] += 1
         elif char in _CHINESE:
             self._scripts["zh"] += 1
@@ -74,9 +80,7 @@ class LanguageGuess:
         elif 0x400 <= point < 0x500:
             self._scripts["ru"] += 1
 
-    @property
-    def code(self) -> str | None:
-        """The language's code; None while it is not clear."""
+    def _clear_code(self) -> str | None:
         scripts = self._scripts
         if scripts["ja"] or scripts["ko"] or scripts["zh"]:
             if scripts["ja"]:
@@ -84,8 +88,10 @@ class LanguageGuess:
             return "ko" if scripts["ko"] >= scripts["zh"] else "zh"
         if scripts["ru"] >= 3 and not scripts["other"]:
             return "ru"
-        ranked = self._hits.most_common(2)
-        if not ranked or ranked[0][1] < 2 * LEAST_HITS:
-            return None
-        second = ranked[1][1] if len(ranked) > 1 else 0
-        return ranked[0][0] if ranked[0][1] >= 2 * second else None
+        most, first, second = 0, None, 0
+        for code, num in self._hits.items():
+            if num > most:
+                most, first, second = num, code, most
+            elif num > second:
+                second = num
+        return first if most >= 2 * max(LEAST_HITS, second) else None

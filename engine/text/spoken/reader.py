@@ -21,7 +21,8 @@ from playhead.engine.text.staged import Span
 
 AUTO = "auto"
 _LETTERS = re.compile(r"[^\W\d_]+")
-_SPACED_LETTERS = re.compile(rf"(?:(?![{VULGAR}\u2e80-\uffff])[^\W\d_])+|[\uac00-\ud7af]+")
+_SPACED_LETTERS = re.compile(rf"[^\W\d_{VULGAR}\u2e80-\uffff]+|[\uac00-\ud7af]+")
+_GUESSED = re.compile(rf"{_SPACED_LETTERS.pattern}|[^\W\d_]")
 _SPACES = re.compile(r"\s+")
 MAX_TAIL_CHARS = 80
 _SIGNS = "+=×÷&@/_#№§"
@@ -60,24 +61,67 @@ class Reader(Transducer):
 
     def _next(self, text: str, at: int, closed: bool) -> Span | None:
         code = self._language or self._guess.code
-        if code == "en":
-            span = self._read_english(text, at, closed)
+        end = at
+        if code is None:
+            end = self._end_of_guess(text, at, closed)
+            if end == at:
+                return None
+        elif code == "en":
+            end = self._end_of_plain(text, at)
+        if end > at:
+            span: Span | None = Span(text[at:end], text[at:end])
+        elif code == "en":
+            span = self._guessed(self._read_english(text, at, closed), text, at, closed)
         elif code in WORDS:
-            span = self._read(text, at, closed, code)
+            span = self._guessed(self._read(text, at, closed, code), text, at, closed)
         else:
             span = _letters(text, at)
-        if span is None or (
-            self._guesses(span) and at + len(span.source) == len(text) and not closed
-        ):
-            return None  # half a word would mislead the guess
-        self._tail = (self._tail + span.source)[-MAX_TAIL_CHARS:]
-        if self._guesses(span):
-            for word in _LETTERS.findall(span.source):
-                self._guess.add(word)
+        if span is not None:
+            self._tail = (self._tail + span.source)[-MAX_TAIL_CHARS:]
         return span
 
-    def _guesses(self, span: Span) -> bool:
-        return self._language is None and span.source[0].isalpha() and span.source == span.spoken
+    def _end_of_guess(self, text: str, at: int, closed: bool) -> int:
+        """Return where the word ends that tells the language, or all words whose end is known."""
+        for found in _GUESSED.finditer(text, at):
+            word = found.group()
+            if not word[0].isalpha():
+                continue
+            if found.end() == len(text) and not closed:
+                return found.start()  # half a word would mislead the guess
+            self._guess.add(word)
+            if self._guess.code is not None:
+                return found.end()
+        return len(text)
+
+    def _end_of_plain(self, text: str, at: int) -> int:
+        """Return where English words end that are said as they are written; `at`: none are."""
+        if not (text[at].isspace() or self._before.isspace() or not self._before):
+            return at
+        if self._tail.rstrip()[-1:].isdigit():
+            return at  # a unit may follow
+        end = english.plain_end(text, at)
+        if self._language is None:
+            for found in _LETTERS.finditer(text, at, end):
+                self._guess.add(found.group())
+                if self._guess.code != "en":
+                    rest = english.PIECE.match(text, found.end(), end)
+                    end = rest.end() if rest else found.end()
+                    self._guess_by(text[found.end() : end])
+                    return end
+        return end
+
+    def _guessed(self, span: Span | None, text: str, at: int, closed: bool) -> Span | None:
+        """Let the guess know what is read as it is written; None while its end is not known."""
+        if span is None or self._language or not (span.source[0].isalpha() and span.plain):
+            return span
+        if at + len(span.source) == len(text) and not closed:
+            return None
+        self._guess_by(span.source)
+        return span
+
+    def _guess_by(self, text: str) -> None:
+        for word in _LETTERS.findall(text):
+            self._guess.add(word)
 
     @property
     def _before(self) -> str:

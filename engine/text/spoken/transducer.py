@@ -39,17 +39,27 @@ class Transducer(ABC):
         return self._run(end, closed=True)
 
     def _run(self, end: int, closed: bool) -> list[Span]:
-        at = 0
+        text, at, plain = self._text, 0, 0
         spans: list[Span] = []
         while at < end:
-            span = self._next(self._text, at, closed)
+            span = self._next(text, at, closed)
             if span is None:
                 assert not closed, "closed text is decided to its end"
                 break
+            if not span.plain:
+                spans += _unchanged(text[plain:at])
+                spans.append(span)
+                plain = at + len(span.source)
             at += len(span.source)
-            spans.append(span)
-        if at > end:  # our own line end was taken with the last span
+        if plain > end:  # our own line end was taken with the last span
             last = spans.pop()
             spans.append(Span(last.source[:-1], last.spoken.removesuffix("\n")))
-        self._text = self._text[min(at, end) :]
+        at = min(at, end)
+        spans += _unchanged(text[plain:at])
+        self._text = text[at:]
         return spans
+
+
+def _unchanged(text: str) -> list[Span]:
+    """Return one span for all that is said as it is written: what reads them pays for each."""
+    return [Span(text, text)] if text else []
