@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from playhead.engine.errors import ConfigError, TransportError
 from playhead.engine.messages import Command
 from playhead.worker.carrier import EngineStatus, OnLost, OnResults
+from playhead.worker.interpreter import go_first
 from playhead.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class ThreadCarrier:
     def _run(self) -> None:
         assert self._engine is not None and self._on_lost is not None
         reason = "the engine stopped"
+        go_first()
         try:
             self._engine.run()
         except Exception as error:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 LOOK_S = 0.005
 NUM_STREAMS = 8
-MINUTE = 34
+MINUTE = 24
 """Times a sentence is said in more than a minute."""
 WITHOUT_SOUND = ["...", "\U0001f642", "**", "```\nx = 1\n```"]
 WITH_SOUND = ["https://example.com/a?b=1", "| a | b |\n|---|---|\n| one | two |\n"]

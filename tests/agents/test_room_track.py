@@ -15,7 +15,7 @@ from tests.agents.fakes import until
 
 pytestmark = [pytest.mark.livekit, pytest.mark.slow]
 
-BETWEEN_S = [5.0] * 19
+BETWEEN_S = [5.0] * 10
 ONSET_S = 0.1
 LEAST_ENERGY = 0.9
 FLOOR_ENERGY = 0.6
@@ -30,9 +30,13 @@ WORD_S, ATTACK_S = 0.5, 0.005
 async def test_one_word_replies_keep_their_first_sample(
     livekit_server: Access, room_name: str
 ) -> None:
-    turns = await turns_heard(livekit_server, room_name, BETWEEN_S)
+    rooms = await asyncio.gather(
+        *(turns_heard(livekit_server, f"{room_name}-{n}", BETWEEN_S) for n in range(2))
+    )
+    turns = [turn for room in rooms for turn in room]
     shares = [turn.share_of_onset() for turn in turns]
-    assert min(shares) >= FLOOR_ENERGY and sorted(shares[1:])[STALLS] >= LEAST_ENERGY, shares
+    later = sorted(turn.share_of_onset() for room in rooms for turn in room[1:])
+    assert min(shares) >= FLOOR_ENERGY and later[STALLS] >= LEAST_ENERGY, shares
     off_s = sorted(abs(turn.late_s()) for turn in turns)
     assert off_s[-1 - STALLS] <= ONSET_ERROR_S, off_s
 

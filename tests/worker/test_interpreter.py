@@ -1,10 +1,18 @@
-"""Searches for garbage, in interpreters of their own: what is tuned stays tuned."""
+"""Searches for garbage, in interpreters of their own: what is tuned stays tuned. Who goes first."""
 
+import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from playhead.worker import interpreter
+from playhead.worker.thread_carrier import ThreadCarrier
+from tests.fakes import ScriptedEngine
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -106,3 +114,30 @@ def test_garbage_is_searched_for_in_idle_moments_and_when_there_is_very_much() -
 @pytest.mark.parametrize("code", [IN_THREADS, IN_PROCESSES], ids=["threads", "processes"])
 def test_every_process_that_speaks_in_rooms_is_tuned_once_it_is_loaded(code: str) -> None:
     run(ROOMS + code)
+
+
+def niceness_of_an_engine() -> int:
+    """Start one on its thread and ask the system about that thread."""
+    carrier = ThreadCarrier(ScriptedEngine)  # type: ignore[arg-type]
+    carrier.start(lambda results: None, lambda reason: None)
+    (thread,) = [each for each in threading.enumerate() if each.name == "playhead-engine"]
+    niceness, asked_s = 0, time.monotonic()
+    while not niceness and time.monotonic() < asked_s + 1.0:
+        niceness = os.getpriority(os.PRIO_PROCESS, thread.native_id or 0)
+    assert carrier.status().ready
+    carrier.close()
+    return niceness
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no niceness of its own")
+def test_an_engine_goes_first_where_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"import os; os.setpriority(os.PRIO_PROCESS, 0, {interpreter.ENGINE_NICE})"
+    refused = subprocess.run([sys.executable, "-c", code], capture_output=True).returncode
+    assert niceness_of_an_engine() == (0 if refused else interpreter.ENGINE_NICE)
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == 0, "it alone"
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    assert niceness_of_an_engine() == 0

@@ -48,8 +48,8 @@ TOKEN_S = 0.03
 WARM_UP = "One moment please."
 SPEAKING_AT_ONCE = 2
 STAGGER_S = 0.4
-HEARD_FRAME_MS = 40
-"""All listeners share one process, and the machine with what is measured."""
+HEARD_FRAME_MS = 100
+"""All listeners share one process, and the machine with what is measured: woken rarely."""
 TURN_S = 60.0
 STEP_UP_S = 12.0
 """How long one more embedded speaker is tried."""
@@ -319,12 +319,12 @@ def note_heard(turns: Sequence[Turn], listener: "Listener") -> None:
     starts, taken_s = recording.arrivals()
     if not len(starts):
         return
-    pcm = np.abs(recording.pcm().astype(np.int32))
-    loud = np.maximum.reduceat(pcm, starts) > AUDIBLE
-    places_s, taken_s = starts[loud] / SAMPLE_RATE_HZ, taken_s[loud]
+    loud = np.abs(recording.pcm().astype(np.int32)) > AUDIBLE
+    pieces = np.flatnonzero(np.maximum.reduceat(loud, starts)).tolist()
     for turn in (each for each in turns if not each.error):
-        for place_s in places_s[taken_s > turn.begun_s].tolist():
-            heard_s = recording.time_at_s(place_s)
+        for piece in (each for each in pieces if taken_s[each] > turn.begun_s):
+            place = starts[piece] + loud[starts[piece] :].argmax()
+            heard_s = recording.time_at_s(float(place) / SAMPLE_RATE_HZ)
             if heard_s > turn.begun_s:  # else the end of the reply before, taken late
                 turn.heard_s = heard_s
                 break

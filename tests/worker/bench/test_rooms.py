@@ -12,21 +12,23 @@ from playhead.worker.listener import Listener, Recording
 
 
 def heard(blocks: list[int]) -> Listener:
-    """A listener whose recording has 10 ms of each loudness, from second 100 on."""
+    """A listener whose recording has 10 ms of each loudness, their first half silent, from second
+    100 on."""
     listener = Listener.__new__(Listener)
     listener.recording = Recording()
     for number, loudness in enumerate(blocks):
-        listener.recording.append(np.full(240, loudness, np.int16), 100.0 + number / 100)
+        block = np.repeat(np.array([0, loudness], np.int16), 120)
+        listener.recording.append(block, 100.0 + number / 100)
     return listener
 
 
-def test_a_reply_is_heard_at_its_first_loud_block_after_its_first_token() -> None:
+def test_a_reply_is_heard_at_its_first_loud_sample_after_its_first_token() -> None:
     listener = heard([0, 2_000, 0, 0, 50, 900, 2_000])
     turns = [Turn(0, begun_s=100.015), Turn(0, begun_s=99.0), Turn(0, begun_s=100.2)]
     note_heard(turns, listener)
-    assert turns[0].heard_s == pytest.approx(100.05)
-    assert turns[0].wait_ms == pytest.approx(35.0)
-    assert turns[1].heard_s == pytest.approx(100.01)
+    assert turns[0].heard_s == pytest.approx(100.055)
+    assert turns[0].wait_ms == pytest.approx(40.0)
+    assert turns[1].heard_s == pytest.approx(100.015)
     assert turns[2].heard_s == float("inf")
 
 
