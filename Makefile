@@ -7,14 +7,15 @@ export PYTHONSAFEPATH := 1
 export PYTHONDONTWRITEBYTECODE :=
 # Tests whose only clock is their own: they run side by side.
 COMPUTED := tests/engine tests/kernels tests/text tests/training
-# Tests that wait for processes within wide limits: side by side, a file at a time, the long ones
-# first. All others speak in rooms and need the machine.
+# Tests that wait for processes within wide limits, more than they compute: three side by side, a
+# file at a time, the long ones first. All others speak in rooms and need the machine.
 UNHURRIED := tests/worker/test_watchdog.py tests/deploy tests/worker/bench tests/worker/simulate \
 	tests/worker/http tests/worker/test_download.py tests/worker/test_machine_faults.py \
 	tests/agents/test_openai_clients.py tests/agents/test_stored_voices.py \
 	tests/worker/test_voice_process.py tests/worker/test_voice_command.py \
 	tests/worker/test_verify.py tests/worker/test_doctor.py tests/worker/test_fleet.py \
 	tests/worker/test_cli.py tests/worker/test_supervisor.py tests/worker/test_logs.py \
+	tests/worker/test_watcher.py tests/worker/test_worker_drain.py \
 	tests/worker/test_heard.py tests/worker/test_wire.py tests/worker/test_demo_check.py \
 	tests/test_docs.py tests/test_guides.py tests/test_packaging.py tests/tools
 
@@ -33,7 +34,7 @@ computed:
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --durations=15 $(COMPUTED)
 
 unhurried:
-	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15 \
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=15 \
 		$(UNHURRIED)
 
 realtime:

@@ -10,7 +10,7 @@ from playhead.engine.units import SAMPLE_BYTES, samples_to_s
 from playhead.worker.client import Utterance
 from playhead.worker.events import ClockReading
 from playhead.worker.heard import begun, heard_text
-from playhead.worker.pace import Pace
+from playhead.worker.pace import LITTLE_S, Pace
 
 
 class Speech:
@@ -34,6 +34,10 @@ class Speech:
         """When the last chunk came; None where the next one waits for something else."""
         self._held_s = 0.0
         """How much sound was there to be played then."""
+        self._came_s = 0.0
+        """How much of it came then."""
+        self._needed_s = 0.0
+        """What would have had to be held before the waits in a row that count, to bridge them."""
         self._chunk_frames = 0
         self._closed = False
         self._changed = asyncio.Event()
@@ -92,9 +96,17 @@ class Speech:
             self._utterance.report(snapshot)
 
     def received(self, chunk: Pcm, pace: Pace, now_s: float) -> None:
-        """Count a chunk that came from the engine, and tell how long it was waited for."""
-        if self._received_at_s is not None:
-            pace.waited(now_s - self._received_at_s, self._held_s)
+        """Count a chunk that came from the engine, and tell how long it was waited for.
+
+        Where chunks bring less than the time they take, each adds to what had to be held for all.
+        """
+        if self._received_at_s is None or self._held_s >= LITTLE_S:
+            self._needed_s = 0.0
+        else:
+            short_s = max(self._needed_s - self._came_s, 0.0)
+            self._needed_s = now_s - self._received_at_s + short_s
+            pace.waited(self._needed_s)
+        self._came_s = samples_to_s(len(chunk.pcm) // SAMPLE_BYTES)
         self._received_samples = chunk.start_sample + len(chunk.pcm) // SAMPLE_BYTES
         self._chunk_frames = chunk.num_frames
         playing = self.clock.state == "playing"

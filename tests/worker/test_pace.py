@@ -33,19 +33,13 @@ def chunk(start: int, num_samples: int = 1920) -> Pcm:
 def test_the_longest_of_the_last_waits_counts_and_is_forgotten() -> None:
     pace = Pace()
     assert pace.longest_s() == 0.0
-    pace.waited(0.15, 0.0)
+    pace.waited(0.15)
     for _ in range(NUM_WAITS - 1):
-        pace.waited(0.03, 0.08)
+        pace.waited(0.03)
     assert pace.longest_s() == pytest.approx(0.15)
-    pace.waited(0.03, 0.08)
+    pace.waited(0.03)
     assert pace.longest_s() == pytest.approx(0.03)
-
-
-def test_waits_of_those_who_hold_enough_do_not_count_and_none_counts_for_long() -> None:
-    pace = Pace()
-    pace.waited(0.4, LITTLE_S)
-    assert pace.longest_s() == 0.0
-    pace.waited(0.4, LITTLE_S - 0.001)
+    pace.waited(9.0)
     assert pace.longest_s() == MOST_S
 
 
@@ -62,9 +56,31 @@ async def test_a_speech_tells_waits_for_its_engine_and_not_for_its_text() -> Non
 
 async def test_a_speech_that_holds_enough_tells_no_wait() -> None:
     pace, one = Pace(), speech()
-    one.received(chunk(0, 24 * 300), pace, 1.0)
-    one.received(chunk(24 * 300), pace, 1.19)
+    num_samples = round(LITTLE_S * 24_000)
+    one.received(chunk(0, num_samples), pace, 1.0)
+    one.received(chunk(num_samples), pace, 1.19)
     assert pace.longest_s() == 0.0
+
+
+async def test_what_an_engine_slower_than_speech_leaves_short_adds_up() -> None:
+    pace, one, start = Pace(), speech(), 0
+
+    def played(at_s: float, num_samples: int = 1920) -> None:
+        nonlocal start
+        one.received(chunk(start, num_samples), pace, at_s)
+        one.clock.push(num_samples, one.clock.dry_at_s(at_s), at_s)
+        start += num_samples
+
+    for number in range(4):  # 80 ms every 100 ms
+        played(1.0 + 0.1 * number)
+    assert pace.longest_s() == pytest.approx(0.1 + 2 * 0.02)
+    one.starved()
+    played(2.0)
+    played(2.11)
+    assert pace.longest_s() == pytest.approx(0.14), "a new run of waits begins"
+    for number in range(4):
+        played(2.21 + 0.1 * number, 2880)
+    assert pace.longest_s() == pytest.approx(0.14), "chunks that bring more make it good"
 
 
 async def test_a_paused_listener_tells_no_wait() -> None:
