@@ -49,6 +49,15 @@ def test_a_text_of_minutes_is_read_between_the_steps(reads: Reads) -> None:
     assert driver.engine.metrics.frame_steps > 0, "speech began long before"
 
 
+def test_a_step_reads_one_of_the_texts_that_wait(reads: Reads) -> None:
+    driver = Driver()
+    for number in range(6):
+        driver.submit(spoken(LONG, request_id=f"r{number}", live=False, max_frames=5))
+    for _ in range(30):
+        reads.step(driver)
+    assert max(reads.of_step[1:]) == MORE_CHARS
+
+
 @pytest.mark.parametrize("text_mode", ["streaming", "full"])
 def test_a_step_is_due_at_once_after_one_that_read(text_mode: TextMode) -> None:
     driver = Driver()
