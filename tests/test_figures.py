@@ -142,6 +142,9 @@ PROSE = (
     ("docs/benchmarks.md", "device-fault-h200", "{fault_streams:.0f} streams, {fault_errors:.0f} "
      "errors, the last after {fault_told_s:.2f} s; exit code {fault_exit_code:.0f}; ready again "
      "after {fault_ready_again_s:.1f} s"),
+    ("docs/simulator.md", "simulate-none", "| with the margin | {p95_ms_90pct_margin:.1f} ms |"),
+    ("docs/simulator.md", "simulate-none", "| without it | {p95_ms_90pct_no_margin:.1f} ms |"),
+    ("docs/simulator.md", "simulate-none", "where {admitted_rps_overload:.0f} requests/s were let"),
     ("docs/deployment.md", "service-cpu", "had another one after {redispatch_s:.2f} s, the caller "
      "of a killed node heard a sentence through the other node after "
      "{node_lost_heard_again_s:.2f} s"),
