@@ -24,9 +24,9 @@ MOST_OBJECTS = 200_000
 """New objects, those of live streams included, after which a search is made in any case."""
 WORTH_OBJECTS = 2_000
 ENGINE_NICE = -10
-"""The engine makes the sound that everybody else only moves. Ten rooms, two of them speaking with
-the embedded voice, more than two cores could do: where all threads were alike the engine's frames
-took up to four times as long, and most replies were refused.
+"""The engine makes the sound that everybody else only moves. Of ten rooms, two speaking with the
+embedded voice, on two cores that this more than filled, most replies were refused where all threads
+were alike: a frame took 47 to 59 ms, and 36 to 40 with this (25 without rooms).
 """
 
 
